@@ -1,0 +1,474 @@
+//! The executor's one allocation: a `Shared` block, a table of headers, a table of cells.
+//!
+//! This file holds unsafe code: it carves typed tables out of one untyped allocation. Its
+//! invariants:
+//!
+//! 1. The allocation lives until `pins` is zero. `pins` starts at the number of headers plus one.
+//!    The `Arena` holds one pin until it closes; each header that is not free when the arena closes
+//!    holds one until its last waker and join handle are gone. So whoever has an `&Arena`, a waker
+//!    or a join handle may read `Shared` and the header.
+//! 2. Headers below `headers_touched` are initialised and stay so; nothing above is read.
+//! 3. A cell is in exactly one place: above `cells_touched`, in the free list, or at a task. Its
+//!    first bytes are the link of the free list only while it is in there.
+//! 4. Plain cells (`Cell`) are read and written by the owner's thread only; another thread touches
+//!    the atomics, and the fields that never change after creation.
+#![allow(unsafe_code)]
+
+use std::alloc::Layout;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::AcqRel;
+use std::task::Waker;
+
+use crate::error::CreateError;
+use crate::options::{Options, Oversized, Unpark};
+use crate::sync::{
+    AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Cell, Life, OwnerId, alloc, dealloc,
+};
+use crate::task::Operations;
+
+/// The header of the main future. Its storage is the caller's; it only has wakers.
+pub(crate) const MAIN: u32 = 0;
+/// No header: the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
+/// In place of the remote stack's first header: the executor is gone, nothing is pushed any more.
+pub(crate) const CLOSED: u32 = u32::MAX - 1;
+/// The alignment of a cell, and what its size is rounded up to: a cache line, so that two tasks
+/// never share one.
+pub(crate) const CELL_ALIGN: usize = 64;
+
+/// Where a task is in its life. Only the owner's thread reads or changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// No task. Nobody refers to the header; it is in the free list and in no other list.
+    Free,
+    /// The main future's header, until the arena closes. Never has storage.
+    Main,
+    /// The storage holds the future and nobody is using it.
+    Waiting,
+    /// The future is being polled. Its storage must not be touched by anybody else.
+    Running,
+    /// The future or its output is being dropped. May not be woken, aborted or taken any more.
+    Ending,
+    /// The storage holds the output, and a join handle exists that will take or drop it.
+    Stored,
+    /// No storage, no join handle. Holds only while the header is still in the run queue; wakers
+    /// may still be counted in two places.
+    Finished,
+    /// No storage, not in the run queue, and all references are counted in `word`: wakers are kept
+    /// of a finished task.
+    Limbo,
+}
+
+/// A join handle exists. It keeps the header from being finished, so it is not counted as a
+/// reference.
+pub(crate) const HANDLE: u8 = 1;
+/// The future is to be dropped instead of polled.
+pub(crate) const ABORT: u8 = 2;
+/// The storage is an allocation of its own and not a cell.
+pub(crate) const HEAP: u8 = 4;
+
+/// One task's fixed part: a cache line.
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    pub(crate) shared: NonNull<Shared>,
+    pub(crate) operations: Cell<&'static Operations>,
+    pub(crate) storage: Cell<NonNull<u8>>,
+    /// The next header of the run queue or of the free list.
+    pub(crate) next: Cell<u32>,
+    /// References counted by the owner's thread alone: the plain half of the count in `waker.rs`.
+    pub(crate) references: Cell<i32>,
+    pub(crate) phase: Cell<Phase>,
+    /// In the run queue.
+    pub(crate) queued: Cell<bool>,
+    /// `HANDLE`, `ABORT`, `HEAP`.
+    pub(crate) marks: Cell<u8>,
+    /// In the remote stack, or about to be pushed.
+    pub(crate) remote_queued: AtomicBool,
+    /// The next header of the remote stack.
+    pub(crate) remote_next: AtomicU32,
+    /// References counted by all threads, and whether they are all there are: see `waker.rs`.
+    pub(crate) word: AtomicIsize,
+    /// Whom to wake when the output is stored.
+    pub(crate) join_waker: Cell<Option<Waker>>,
+}
+
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Header>() == 64, "a header is one cache line");
+
+impl Header {
+    pub(crate) fn has_mark(&self, mark: u8) -> bool {
+        self.marks.get() & mark != 0
+    }
+
+    pub(crate) fn set_mark(&self, mark: u8) {
+        self.marks.set(self.marks.get() | mark);
+    }
+
+    pub(crate) fn clear_mark(&self, mark: u8) {
+        self.marks.set(self.marks.get() & !mark);
+    }
+}
+
+/// What the allocation begins with. The fields up to `unpark` never change after creation.
+#[repr(C, align(128))]
+pub(crate) struct Shared {
+    pub(crate) owner: OwnerId,
+    headers: NonNull<Header>,
+    cells: NonNull<u8>,
+    pub(crate) plan: Plan,
+    pub(crate) oversized: Oversized,
+    pub(crate) unpark: ManuallyDrop<Unpark>,
+    pub(crate) life: Life,
+    pub(crate) local: Local,
+    pub(crate) remote: Remote,
+}
+
+/// The owner's part of `Shared`, on lines no other thread reads.
+#[repr(C, align(128))]
+pub(crate) struct Local {
+    pub(crate) queue_head: Cell<u32>,
+    pub(crate) queue_tail: Cell<u32>,
+    free_cell: Cell<Option<NonNull<u8>>>,
+    free_header: Cell<u32>,
+    cells_touched: Cell<u32>,
+    headers_touched: Cell<u32>,
+    pub(crate) headers_in_use: Cell<u32>,
+    pub(crate) tasks_in_use: Cell<u32>,
+    pub(crate) tasks_high: Cell<u32>,
+    pub(crate) heap_cells: Cell<u32>,
+    /// Tasks are being dropped for good: none is accepted any more.
+    pub(crate) closing: Cell<bool>,
+    /// The arena is closed: a header that becomes free gives up its pin.
+    closed: Cell<bool>,
+    pub(crate) running: Cell<bool>,
+    pub(crate) spawned: Cell<u64>,
+    pub(crate) completed: Cell<u64>,
+    pub(crate) panicked: Cell<u64>,
+    pub(crate) cancelled: Cell<u64>,
+    pub(crate) refused: Cell<u64>,
+    pub(crate) polls: Cell<u64>,
+    pub(crate) wakes_remote: Cell<u64>,
+    pub(crate) heap_cells_total: Cell<u64>,
+}
+
+/// The part of `Shared` that other threads write.
+#[repr(C, align(128))]
+pub(crate) struct Remote {
+    /// The first header of the remote stack, `NONE` or `CLOSED`.
+    pub(crate) head: AtomicU32,
+    /// `unpark` was called since the owner last prepared to wait.
+    pub(crate) notified: AtomicBool,
+    pins: AtomicUsize,
+}
+
+/// Where everything lies in the allocation: computed here, used by `Arena::new`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) layout: Layout,
+    pub(crate) tasks: u32,
+    pub(crate) headers: u32,
+    pub(crate) cell_bytes: usize,
+    headers_offset: usize,
+    cells_offset: usize,
+}
+
+impl Plan {
+    /// `None` if it does not fit an address space, or header numbers do not fit their type.
+    pub(crate) fn of(options: &Options) -> Option<Plan> {
+        // One header a task, as many again for finished tasks of which a waker is kept, and the
+        // main future's. The two highest numbers are taken: `NONE` and `CLOSED`.
+        let headers = options.tasks.checked_mul(2)?.checked_add(1)?;
+        if headers >= CLOSED {
+            return None;
+        }
+        let task_bytes = usize::try_from(options.task_bytes).ok()?;
+        let cell_bytes = task_bytes.checked_next_multiple_of(CELL_ALIGN)?;
+        let cells_bytes = cell_bytes.checked_mul(usize::try_from(options.tasks).ok()?)?;
+        let headers_array = Layout::array::<Header>(usize::try_from(headers).ok()?).ok()?;
+        let cells_array = Layout::from_size_align(cells_bytes, CELL_ALIGN).ok()?;
+        let (layout, headers_offset) = Layout::new::<Shared>().extend(headers_array).ok()?;
+        let (layout, cells_offset) = layout.extend(cells_array).ok()?;
+        let layout = layout.pad_to_align();
+        let tasks = options.tasks;
+        Some(Plan {
+            layout,
+            tasks,
+            headers,
+            cell_bytes,
+            headers_offset,
+            cells_offset,
+        })
+    }
+}
+
+impl Shared {
+    /// The header with a number found in a list.
+    #[inline]
+    pub(crate) fn header(&self, index: u32) -> &Header {
+        assert!(
+            index < self.local.headers_touched.get(),
+            "a list holds a header never touched"
+        );
+        // SAFETY: invariant 2, the header is initialised and stays so; it lives as long as `self`.
+        unsafe { self.headers.add(index as usize).as_ref() }
+    }
+
+    /// The header with a number another thread pushed to the remote stack, or one to push.
+    #[inline]
+    pub(crate) fn index_of(&self, header: NonNull<Header>) -> u32 {
+        let offset = header.addr().get() - self.headers.addr().get();
+        // Fits: `Plan::of` made sure that there are fewer headers than `u32::MAX`.
+        (offset / size_of::<Header>()) as u32
+    }
+
+    pub(crate) fn headers_touched(&self) -> u32 {
+        self.local.headers_touched.get()
+    }
+
+    /// Takes a cell. The caller has made sure that fewer tasks than cells exist.
+    #[inline]
+    pub(crate) fn take_cell(&self) -> NonNull<u8> {
+        if let Some(cell) = self.local.free_cell.get() {
+            // SAFETY: invariant 3, a cell in the free list begins with its link.
+            self.local.free_cell.set(unsafe { cell.cast().read() });
+            return cell;
+        }
+        let index = self.local.cells_touched.get();
+        assert!(
+            index < self.plan.tasks,
+            "a cell is taken only when a task is free"
+        );
+        self.local.cells_touched.set(index + 1);
+        // SAFETY: the index is below the number of cells, so the result is within the allocation.
+        unsafe { self.cells.add(index as usize * self.plan.cell_bytes) }
+    }
+
+    /// Gives a cell back.
+    ///
+    /// # Safety
+    ///
+    /// The cell was taken from this arena, and nothing refers to it or to a value in it any more.
+    #[inline]
+    pub(crate) unsafe fn give_cell(&self, cell: NonNull<u8>) {
+        // SAFETY: the cell is the caller's, at least 64 bytes large and aligned to as many.
+        unsafe { cell.cast().write(self.local.free_cell.get()) };
+        self.local.free_cell.set(Some(cell));
+    }
+}
+
+/// Frees a header that nobody refers to any more: to the free list, or to its pin's end.
+///
+/// # Safety
+///
+/// On the owner's thread. The header is in no list, holds no storage, and no waker or join handle
+/// of it is left but the one that is being dropped, which does not touch it again. Unless the
+/// caller has an `&Arena`, nothing of the arena may be touched afterwards.
+#[inline]
+pub(crate) unsafe fn free_header(header: NonNull<Header>) {
+    // SAFETY: invariant 1, the header's pin is still held. The references end before `unpin`.
+    let shared = unsafe {
+        let shared = header.as_ref().shared;
+        let (header, local) = (header.as_ref(), &shared.as_ref().local);
+        header.phase.set(Phase::Free);
+        local.headers_in_use.set(local.headers_in_use.get() - 1);
+        if !local.closed.get() {
+            header.next.set(local.free_header.get());
+            local
+                .free_header
+                .set(shared.as_ref().index_of(NonNull::from(header)));
+            return;
+        }
+        shared
+    };
+    // SAFETY: the arena is closed and left this header its pin, which is given up once: here.
+    unsafe { unpin(shared, 1) };
+}
+
+/// Gives up pins; with the last one, frees the allocation.
+///
+/// # Safety
+///
+/// The caller holds as many pins, and touches nothing of the arena afterwards. Any thread.
+pub(crate) unsafe fn unpin(shared: NonNull<Shared>, pins: usize) {
+    // AcqRel: whoever frees has seen everything the others did before they gave up theirs.
+    // SAFETY: invariant 1, by the caller's pins.
+    if unsafe { shared.as_ref() }
+        .remote
+        .pins
+        .fetch_sub(pins, AcqRel)
+        != pins
+    {
+        return;
+    }
+    // SAFETY: nobody holds a pin, so nobody refers to anything in the allocation, and it was made
+    // with this layout. Headers and cells hold nothing to drop: each header was free or had its
+    // last reference dropped. `unpark` is moved out first and dropped last: it is foreign code.
+    unsafe {
+        shared.as_ref().life.ended();
+        let unpark = shared.as_ref().unpark_taken();
+        let layout = shared.as_ref().plan.layout;
+        dealloc(shared.as_ptr().cast(), layout);
+        drop(unpark);
+    }
+}
+
+impl Shared {
+    /// # Safety
+    ///
+    /// Once, by whoever frees the allocation.
+    unsafe fn unpark_taken(&self) -> Unpark {
+        // SAFETY: the field is never used again.
+        ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const self.unpark) })
+    }
+}
+
+/// The executor's pin. Dropping it closes the arena; the caller has dropped all tasks before.
+pub(crate) struct Arena(NonNull<Shared>);
+
+impl Deref for Arena {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        // SAFETY: invariant 1, by the arena's own pin.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Arena {
+    pub(crate) fn new(options: &Options, unpark: Unpark) -> Result<Arena, CreateError> {
+        let Options {
+            tasks,
+            task_bytes,
+            oversized,
+        } = *options;
+        if tasks == 0 {
+            return Err(CreateError::NoTasks);
+        }
+        if task_bytes == 0 {
+            return Err(CreateError::NoTaskBytes);
+        }
+        let plan = Plan::of(options).ok_or(CreateError::TooLarge { tasks, task_bytes })?;
+        // SAFETY: the layout's size is not zero: it holds a `Shared`.
+        let memory =
+            NonNull::new(unsafe { alloc(plan.layout) }).ok_or(CreateError::OutOfMemory {
+                bytes: plan.layout.size(),
+            })?;
+        // SAFETY: both offsets are within the allocation.
+        let (headers, cells) = unsafe {
+            (
+                memory.add(plan.headers_offset).cast(),
+                memory.add(plan.cells_offset),
+            )
+        };
+        let shared = Shared {
+            owner: OwnerId::current(),
+            headers,
+            cells,
+            plan,
+            oversized,
+            unpark: ManuallyDrop::new(unpark),
+            life: Life::new(),
+            local: Local::new(),
+            remote: Remote {
+                head: AtomicU32::new(NONE),
+                notified: AtomicBool::new(false),
+                pins: AtomicUsize::new(plan.headers as usize + 1),
+            },
+        };
+        let memory = memory.cast::<Shared>();
+        // SAFETY: the allocation begins with room for a `Shared`, aligned.
+        unsafe { memory.write(shared) };
+        let arena = Arena(memory);
+        if let Some(main) = arena.take_header() {
+            main.phase.set(Phase::Main);
+        }
+        Ok(arena)
+    }
+
+    /// Takes a header: `None` if all are in use, some of them possibly in the remote stack.
+    #[inline]
+    pub(crate) fn take_header(&self) -> Option<&Header> {
+        let free = self.local.free_header.get();
+        let header = if free != NONE {
+            let header = self.header(free);
+            self.local.free_header.set(header.next.get());
+            header
+        } else {
+            self.touch_header()?
+        };
+        self.local
+            .headers_in_use
+            .set(self.local.headers_in_use.get() + 1);
+        Some(header)
+    }
+
+    fn touch_header(&self) -> Option<&Header> {
+        let index = self.local.headers_touched.get();
+        if index == self.plan.headers {
+            return None;
+        }
+        let header = Header {
+            shared: self.0,
+            operations: Cell::new(&Operations::NONE),
+            storage: Cell::new(self.cells),
+            next: Cell::new(NONE),
+            references: Cell::new(0),
+            phase: Cell::new(Phase::Free),
+            queued: Cell::new(false),
+            marks: Cell::new(0),
+            remote_queued: AtomicBool::new(false),
+            remote_next: AtomicU32::new(NONE),
+            word: AtomicIsize::new(0),
+            join_waker: Cell::new(None),
+        };
+        // SAFETY: the index is below the number of headers, so the place is within the allocation
+        // and aligned; it is above `headers_touched`, so nobody refers to it.
+        unsafe { self.headers.add(index as usize).write(header) };
+        self.local.headers_touched.set(index + 1);
+        Some(self.header(index))
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        self.close();
+        self.local.closed.set(true);
+        // Every header that is not free keeps its pin: a waker or a join handle refers to it.
+        let pins_free = self.plan.headers - self.local.headers_in_use.get();
+        // SAFETY: the arena's own pin, and those of the free headers, which nobody else gives up. A
+        // header another thread frees after `close` is still counted as in use here.
+        unsafe { unpin(self.0, pins_free as usize + 1) };
+    }
+}
+
+impl Local {
+    fn new() -> Local {
+        Local {
+            queue_head: Cell::new(NONE),
+            queue_tail: Cell::new(NONE),
+            free_cell: Cell::new(None),
+            free_header: Cell::new(NONE),
+            cells_touched: Cell::new(0),
+            headers_touched: Cell::new(0),
+            headers_in_use: Cell::new(0),
+            tasks_in_use: Cell::new(0),
+            tasks_high: Cell::new(0),
+            heap_cells: Cell::new(0),
+            closing: Cell::new(false),
+            closed: Cell::new(false),
+            running: Cell::new(false),
+            spawned: Cell::new(0),
+            completed: Cell::new(0),
+            panicked: Cell::new(0),
+            cancelled: Cell::new(0),
+            refused: Cell::new(0),
+            polls: Cell::new(0),
+            wakes_remote: Cell::new(0),
+            heap_cells_total: Cell::new(0),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The executor: what is called from outside.
+
+use std::fmt;
+use std::future::Future;
+use std::task::Waker;
+
+use crate::arena::{ABORT, Arena, Phase, Plan};
+use crate::contain::discard;
+use crate::coop;
+use crate::error::{CreateError, SpawnError};
+use crate::join::JoinHandle;
+use crate::options::{Options, Unpark};
+use crate::statistics::Statistics;
+use crate::waker::new_waker;
+
+/// Why [`Executor::run`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "`Turn::Main` asks for the main future to be polled"]
+pub enum Turn {
+    /// It is the main future's turn: the caller polls it and runs on. Counted as a poll.
+    Main,
+    /// Nothing is ready.
+    Idle,
+    /// The polls are used up and something is ready still.
+    Spent,
+}
+
+/// A single-threaded executor of a fixed number of tasks. See the [crate](crate) for an example.
+///
+/// It belongs to the thread that created it. Dropping it drops all tasks; wakers and join handles
+/// may outlive it.
+pub struct Executor {
+    arena: Arena,
+}
+
+impl Executor {
+    /// How many bytes [`Executor::new`] allocates for these options. They are touched only as tasks
+    /// need them. `usize::MAX` if they do not fit an address space.
+    pub fn memory_bytes(options: &Options) -> usize {
+        Plan::of(options).map_or(usize::MAX, |plan| plan.layout.size())
+    }
+
+    /// Creates an executor for the current thread, with the one allocation of its life.
+    ///
+    /// # Errors
+    ///
+    /// A limit is zero, or the memory is more than can be had.
+    pub fn new(options: Options, unpark: Unpark) -> Result<Executor, CreateError> {
+        Ok(Executor {
+            arena: Arena::new(&options, unpark)?,
+        })
+    }
+
+    /// Makes a task of a future and puts it at the back of the queue.
+    ///
+    /// On an executor that is shutting down the future is dropped, and the handle is that of a
+    /// cancelled task.
+    ///
+    /// # Errors
+    ///
+    /// There is no room: see [`SpawnError`]. The future is dropped.
+    #[inline]
+    pub fn try_spawn<F>(&self, future: F) -> Result<JoinHandle<F::Output>, SpawnError>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        if self.arena.local.closing.get() {
+            discard(future);
+            return Ok(JoinHandle::cancelled());
+        }
+        self.arena.place(future).map(JoinHandle::claimed)
+    }
+
+    /// As [`Executor::try_spawn`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no room, with the words of the [`SpawnError`].
+    #[inline]
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        match self.try_spawn(future) {
+            Ok(handle) => handle,
+            Err(error) => refused(error),
+        }
+    }
+
+    /// A waker of the main future, which the caller polls itself: waking it gives it a turn, in the
+    /// order of wakes among the tasks.
+    pub fn main_waker(&self) -> Waker {
+        match self.arena.main() {
+            Some(main) => new_waker(&self.arena, main),
+            None => unreachable!("the main future's header is there as long as the executor"),
+        }
+    }
+
+    /// Wakes the main future, for example to give it its first turn.
+    pub fn wake_main(&self) {
+        if let Some(main) = self.arena.main() {
+            self.arena.wake_header(main);
+        }
+    }
+
+    /// Gives ready tasks their turns, first in, first out, until none is ready, it is the main
+    /// future's turn, or `polls_left`, which is counted down by each poll, is zero.
+    ///
+    /// # Panics
+    ///
+    /// If called from within a task.
+    pub fn run(&self, polls_left: &mut u32) -> Turn {
+        let arena = &self.arena;
+        let _run = Run::begin(arena);
+        // First, so that tasks that never let the queue run empty do not keep other threads' out.
+        arena.drain_remote();
+        loop {
+            if *polls_left == 0 {
+                return if self.has_ready() {
+                    Turn::Spent
+                } else {
+                    Turn::Idle
+                };
+            }
+            let Some(header) = arena.pop() else {
+                if self.has_ready() {
+                    continue;
+                }
+                return Turn::Idle;
+            };
+            match header.phase.get() {
+                Phase::Waiting => {
+                    *polls_left -= 1;
+                    arena.local.polls.set(arena.local.polls.get() + 1);
+                    arena.turn(header);
+                }
+                Phase::Main => {
+                    *polls_left -= 1;
+                    arena.local.polls.set(arena.local.polls.get() + 1);
+                    return Turn::Main;
+                }
+                // Woken, and over before its turn.
+                Phase::Finished => arena.settle(header),
+                // Likewise, and the join handle or whoever drops the output will see to it.
+                Phase::Stored | Phase::Ending => {}
+                Phase::Free | Phase::Running | Phase::Limbo => {
+                    unreachable!("a header that is free, running or in limbo is not in the queue")
+                }
+            }
+        }
+    }
+
+    /// Whether a task or the main future is ready, woken from whichever thread.
+    pub fn has_ready(&self) -> bool {
+        self.arena.drain_remote();
+        self.arena.is_ready()
+    }
+
+    /// To be called before waiting: true if nothing is ready and the caller may sleep. A wake from
+    /// another thread that comes later calls [`Unpark`].
+    pub fn prepare_wait(&self) -> bool {
+        self.arena.clear_notified();
+        !self.has_ready()
+    }
+
+    /// How many tasks can be spawned now, heap memory permitting.
+    pub fn free_tasks(&self) -> u32 {
+        let arena = &self.arena;
+        let cells = arena.plan.tasks - arena.local.tasks_in_use.get();
+        if arena.plan.headers - arena.local.headers_in_use.get() < cells {
+            arena.drain_remote();
+        }
+        cells.min(arena.plan.headers - arena.local.headers_in_use.get())
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> Statistics {
+        let local = &self.arena.local;
+        Statistics {
+            spawned: local.spawned.get(),
+            completed: local.completed.get(),
+            cancelled: local.cancelled.get(),
+            panicked: local.panicked.get(),
+            refused: local.refused.get(),
+            polls: local.polls.get(),
+            wakes_remote: local.wakes_remote.get(),
+            tasks_now: local.tasks_in_use.get(),
+            tasks_high: local.tasks_high.get(),
+            headers_now: local.headers_in_use.get(),
+            // A header is touched only when no free one is left.
+            headers_high: self.arena.headers_touched(),
+            heap_cells_now: local.heap_cells.get(),
+            heap_cells_total: local.heap_cells_total.get(),
+        }
+    }
+
+    /// Drops the futures of all tasks, in no particular order; from now on what is spawned is
+    /// dropped too. Called from within a task, it spares that task until its poll returns.
+    ///
+    /// Wakers, join handles and the main future's turns keep working.
+    pub fn shut_down(&self) {
+        let arena = &self.arena;
+        arena.local.closing.set(true);
+        for index in 0..arena.headers_touched() {
+            let header = arena.header(index);
+            match header.phase.get() {
+                Phase::Waiting => arena.cancel(header),
+                Phase::Running => header.set_mark(ABORT),
+                Phase::Free
+                | Phase::Main
+                | Phase::Ending
+                | Phase::Stored
+                | Phase::Finished
+                | Phase::Limbo => {}
+            }
+        }
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor")
+            .field("statistics", &self.statistics())
+            .finish()
+    }
+}
+
+#[cold]
+#[track_caller]
+fn refused(error: SpawnError) -> ! {
+    panic!("{error}")
+}
+
+/// A call of `run`: marks it, and takes the budget of its polls from the thread when it is over.
+struct Run<'a>(&'a Arena);
+
+impl Run<'_> {
+    fn begin(arena: &Arena) -> Run<'_> {
+        assert!(
+            !arena.local.running.replace(true),
+            "`run` was called from within a task: await what the task needs instead"
+        );
+        Run(arena)
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.0.local.running.set(false);
+        coop::lift();
+    }
+}

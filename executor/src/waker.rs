@@ -1,0 +1,352 @@
+//! Wakers: counting references, and waking from the owner's thread and from others.
+//!
+//! This file holds unsafe code: a waker is an untyped pointer to a header. Its invariants:
+//!
+//! 1. Every waker, and every place in the remote stack, is one reference to its header. A header
+//!    with a reference is not free, so its memory is there (invariant 1 of `arena.rs`).
+//! 2. The number of references is `references` (plain, the owner's thread only) plus `word` divided
+//!    by `ONE` (atomic). Either half may be negative: a waker cloned on one thread may be dropped
+//!    on another. Only the sum means something.
+//! 3. While the task exists, nobody looks at the sum: the executor keeps the header. When it is
+//!    over, the owner adds its half to `word` and sets `LIMBO`, and never uses the plain half
+//!    again. From then on whoever takes `word` to `LIMBO` alone had the last reference.
+//! 4. A header is in the remote stack at most once: only who turned `remote_queued` to true pushes
+//!    it, and only the owner, having taken it out, turns it back.
+//!
+//! Why the owner may trust a sum of zero that it computes from one load of `word` (acquire): the
+//! load sees a prefix of all changes to `word`, and every change and every plain one that happened
+//! before those. A reference is cloned before it is dropped, and to clone one needs another that is
+//! dropped later still. So a clone the owner cannot see would come from a reference whose drop it
+//! cannot see, and then the sum it sees would not be zero.
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::task::{RawWaker, RawWakerVTable, Waker};
+
+use crate::arena::{Arena, CLOSED, Header, NONE, Phase, Shared, free_header, unpin};
+use crate::sync::OwnerId;
+
+/// The bit of `word` that says all references are counted there.
+const LIMBO: isize = 1;
+/// One reference in `word`.
+const ONE: isize = 2;
+/// How far the plain half may be from zero before it is moved to `word`, so that it never
+/// overflows: a thread that is sent wakers and drops them takes it down by one each.
+const PLAIN_MAX: i32 = 1 << 20;
+/// More references than memory could hold, unless they are forgotten in a loop.
+const REFERENCES_MAX: isize = isize::MAX / 2;
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
+
+unsafe fn clone(data: *const ()) -> RawWaker {
+    // SAFETY: invariant 1, by the waker that is being cloned.
+    let header = unsafe { &*data.cast::<Header>() };
+    if is_owner(header) {
+        retain_on_owner(header);
+    } else {
+        retain_in_word(header);
+    }
+    RawWaker::new(data, &VTABLE)
+}
+
+unsafe fn wake(data: *const ()) {
+    // The reference is dropped after the wake, not handed to the remote stack: it keeps the arena
+    // while `unpark` is called, which the owner could otherwise free once it has drained the stack.
+    // SAFETY: the same waker for both, which ends with the second.
+    unsafe {
+        wake_by_ref(data);
+        drop_waker(data);
+    }
+}
+
+unsafe fn wake_by_ref(data: *const ()) {
+    // SAFETY: invariant 1, by the waker that is borrowed for the length of this call.
+    unsafe {
+        let header = &*data.cast::<Header>();
+        let shared = header.shared.as_ref();
+        if is_owner(header) {
+            shared.wake_header(header);
+        } else {
+            wake_from_elsewhere(shared, header);
+        }
+    }
+}
+
+unsafe fn drop_waker(data: *const ()) {
+    // SAFETY: a waker's data is a pointer to its header.
+    let header = unsafe { NonNull::new_unchecked(data.cast::<Header>().cast_mut()) };
+    // SAFETY: the waker's own reference, which ends here.
+    unsafe {
+        if is_owner(header.as_ref()) {
+            release_on_owner(header);
+        } else {
+            release_elsewhere(header);
+        }
+    }
+}
+
+#[inline]
+fn is_owner(header: &Header) -> bool {
+    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena. `owner` never changes.
+    unsafe { header.shared.as_ref() }.owner == OwnerId::current()
+}
+
+/// Lends the task its own waker for a poll. A borrow costs no reference: the executor keeps the
+/// header while the task runs, and a clone of the waker counts itself.
+#[inline]
+pub(crate) fn lend_waker(header: &Header) -> ManuallyDrop<Waker> {
+    // SAFETY: the table's functions are right for a pointer to a header. The waker is never
+    // dropped, so it gives up no reference it did not have; the caller lends it no longer than it
+    // has the header.
+    ManuallyDrop::new(unsafe { Waker::from_raw(raw(header)) })
+}
+
+/// A waker of its own. The owner's thread only.
+pub(crate) fn new_waker(_owner: &Arena, header: &Header) -> Waker {
+    retain_on_owner(header);
+    // SAFETY: the table's functions are right for a pointer to a header, and a reference was
+    // counted.
+    unsafe { Waker::from_raw(raw(header)) }
+}
+
+#[inline]
+fn raw(header: &Header) -> RawWaker {
+    RawWaker::new(std::ptr::from_ref(header).cast(), &VTABLE)
+}
+
+#[inline]
+fn retain_on_owner(header: &Header) {
+    if header.phase.get() == Phase::Limbo {
+        retain_in_word(header);
+        return;
+    }
+    header.references.set(header.references.get() + 1);
+    if header.references.get() == PLAIN_MAX {
+        move_to_word(header);
+    }
+}
+
+/// Relaxed: nothing is published by a clone; what the clone is used for orders itself by its
+/// transfer.
+#[inline]
+fn retain_in_word(header: &Header) {
+    if header.word.fetch_add(ONE, Relaxed) > REFERENCES_MAX {
+        std::process::abort();
+    }
+}
+
+/// Keeps the plain half small. The sum does not change, and nobody looks at the halves alone.
+#[cold]
+fn move_to_word(header: &Header) {
+    let plain = header.references.replace(0) as isize;
+    if header.word.fetch_add(plain * ONE, AcqRel) > REFERENCES_MAX {
+        std::process::abort();
+    }
+}
+
+/// # Safety
+///
+/// On the owner's thread, and the caller has a reference, which ends here. Unless the caller has an
+/// `&Arena`, nothing of the arena may be touched afterwards.
+#[inline]
+unsafe fn release_on_owner(header: NonNull<Header>) {
+    // SAFETY: invariant 1, by the reference that is being dropped.
+    let here = unsafe { header.as_ref() };
+    if here.phase.get() != Phase::Limbo {
+        here.references.set(here.references.get() - 1);
+        if here.references.get() == -PLAIN_MAX {
+            move_to_word(here);
+        }
+        return;
+    }
+    // AcqRel: the header is reused, so what other threads did with it before must have happened.
+    if here.word.fetch_sub(ONE, AcqRel) == ONE | LIMBO {
+        here.word.store(0, Relaxed);
+        // SAFETY: invariant 3, this was the last reference. In limbo the header is in no list: a
+        // place in the remote stack is a reference, and a header in the run queue is not in limbo.
+        unsafe { free_header(header) };
+    }
+}
+
+/// # Safety
+///
+/// Not on the owner's thread, and the caller has a reference, which ends here. Nothing of the arena
+/// may be touched afterwards.
+unsafe fn release_elsewhere(header: NonNull<Header>) {
+    // SAFETY: invariant 1, by the reference that is being dropped; if it was the last one, nobody
+    // else can free the header. `here` is not used after the reference is given away.
+    unsafe {
+        let here = header.as_ref();
+        // AcqRel: what was done with this reference happens before the header is reused, by whoever
+        // has the last one.
+        if here.word.fetch_sub(ONE, AcqRel) != ONE | LIMBO {
+            return;
+        }
+        // The last reference of a finished task. The header goes to the owner by the remote stack:
+        // the reference is restored and is the stack's now. Nobody needs to be woken to take it.
+        here.word.store(ONE | LIMBO, Relaxed);
+        here.remote_queued.store(true, Relaxed);
+        let shared = here.shared;
+        if push(shared.as_ref(), header).is_err() {
+            // The arena is closed and counted this header as in use, so its pin is this caller's.
+            unpin(shared, 1);
+        }
+    }
+}
+
+/// The remote stack takes nothing any more.
+struct Closed;
+
+/// Pushes a header whose `remote_queued` the caller turned to true, with one reference, which is
+/// the stack's from then on: the owner may drop it before this returns.
+fn push(shared: &Shared, header: NonNull<Header>) -> Result<(), Closed> {
+    shared.life.in_use();
+    let index = shared.index_of(header);
+    // SAFETY: the caller's reference, which is the stack's only once the exchange below succeeded.
+    let next = unsafe { &header.as_ref().remote_next };
+    let mut head = shared.remote.head.load(Acquire);
+    loop {
+        if head == CLOSED {
+            return Err(Closed);
+        }
+        next.store(head, Relaxed);
+        // Release: the link, and what the waking thread did before, are seen by the owner's swap.
+        match shared
+            .remote
+            .head
+            .compare_exchange_weak(head, index, AcqRel, Acquire)
+        {
+            Ok(_) => return Ok(()),
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// Wakes from another thread. The caller's waker keeps the header, and with it the arena,
+/// throughout.
+#[cold]
+fn wake_from_elsewhere(shared: &Shared, header: &Header) {
+    shared.life.in_use();
+    // A task that is over needs no wake. Not seeing that it is over only costs the push.
+    if header.word.load(Relaxed) & LIMBO != 0 {
+        return;
+    }
+    // AcqRel, and a swap on the owner's side too: if it was true already, the owner has yet to turn
+    // it back, by a swap that reads this one, and so polls after everything this thread did before.
+    if header.remote_queued.swap(true, AcqRel) {
+        return;
+    }
+    retain_in_word(header);
+    if push(shared, NonNull::from(header)).is_err() {
+        header.remote_queued.store(false, Relaxed);
+        // Not the last reference: the caller has one.
+        header.word.fetch_sub(ONE, AcqRel);
+        return;
+    }
+    // After the push. `prepare_wait` clears the flag and then looks at the stack, both by swaps:
+    // either its swap comes first and this one reads false, or it reads this one's true and sees
+    // the push.
+    if !shared.remote.notified.swap(true, AcqRel) {
+        (shared.unpark)();
+    }
+}
+
+impl Arena {
+    /// Clears the flag that `unpark` was called. What was pushed before is seen by the next drain.
+    #[inline]
+    pub(crate) fn clear_notified(&self) {
+        // If false is read, no swap to true was missed that did not call `unpark` itself.
+        if self.remote.notified.load(Relaxed) {
+            self.remote.notified.swap(false, AcqRel);
+        }
+    }
+
+    /// Queues what other threads woke, and takes back the headers they let go.
+    #[inline]
+    pub(crate) fn drain_remote(&self) {
+        if self.remote.head.load(Relaxed) != NONE {
+            self.drain_remote_to(NONE);
+        }
+    }
+
+    /// The last drain: what is pushed from now on is refused.
+    pub(crate) fn close_remote(&self) {
+        self.drain_remote_to(CLOSED);
+    }
+
+    #[cold]
+    fn drain_remote_to(&self, successor: u32) {
+        // Acquire: the links and everything the waking threads did before their pushes.
+        let mut index = self.remote.head.swap(successor, AcqRel);
+        if index == CLOSED {
+            return;
+        }
+        // The stack has the latest first; tasks are queued in the order of their wakes.
+        let mut first = NONE;
+        while index != NONE {
+            let link = &self.header(index).remote_next;
+            let next = link.load(Relaxed);
+            link.store(first, Relaxed);
+            first = index;
+            index = next;
+        }
+        while first != NONE {
+            let header = self.header(first);
+            // Before `remote_queued` is cleared: then another thread may push the header again.
+            first = header.remote_next.load(Relaxed);
+            header.remote_queued.swap(false, AcqRel);
+            if header.phase.get() != Phase::Limbo {
+                self.local
+                    .wakes_remote
+                    .set(self.local.wakes_remote.get() + 1);
+            }
+            self.wake_header(header);
+            // SAFETY: on the owner's thread, which alone has an `&Arena`; the stack's reference.
+            unsafe { release_on_owner(NonNull::from(header)) };
+        }
+    }
+
+    /// Ends a task that has neither storage nor join handle, unless it is in the run queue still:
+    /// then again when it comes out.
+    #[inline]
+    pub(crate) fn settle(&self, header: &Header) {
+        // SAFETY: on the owner's thread, which alone has an `&Arena`.
+        unsafe { settle(NonNull::from(header)) };
+    }
+}
+
+/// As `Arena::settle`, for a join handle that may have outlived the executor.
+///
+/// # Safety
+///
+/// On the owner's thread. The header has no storage, and the join handle, if it is what calls, does
+/// not touch it again. Unless the caller has an `&Arena`, nothing of the arena may be touched
+/// afterwards.
+#[inline]
+pub(crate) unsafe fn settle(header: NonNull<Header>) {
+    // SAFETY: the header is not free before this call frees it.
+    let here = unsafe { header.as_ref() };
+    if here.phase.get() != Phase::Finished || here.queued.get() {
+        return;
+    }
+    let plain = here.references.replace(0) as isize;
+    // Acquire: see the head of this file; also, what other threads did with the header happened
+    // before it is reused.
+    let mut word = here.word.load(Acquire);
+    if word + plain * ONE != 0 {
+        // Wakers are left. From here on `word` counts them all.
+        here.phase.set(Phase::Limbo);
+        word = here.word.fetch_add(plain * ONE + LIMBO, AcqRel);
+        if word + plain * ONE != 0 {
+            return;
+        }
+    }
+    if word != 0 || here.phase.get() == Phase::Limbo {
+        here.word.store(0, Relaxed);
+    }
+    // SAFETY: invariant 3, the sum of both halves is zero. The header is not in the run queue, and
+    // not in the remote stack, where it would have a reference.
+    unsafe { free_header(header) };
+}

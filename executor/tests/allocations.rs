@@ -1,0 +1,96 @@
+//! A counting allocator: nothing is allocated between an executor's creation and its end.
+#![cfg(not(loom))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+
+use rotor_executor::{Executor, Options, Oversized, Turn, yield_now};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's word.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's word.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations() -> usize {
+    ALLOCATIONS.load(Ordering::SeqCst)
+}
+
+// One test in this binary, so that no other one allocates meanwhile.
+#[test]
+fn an_executor_allocates_once_and_never_again() {
+    let unpark: rotor_executor::Unpark = Arc::new(|| {});
+    let options = Options {
+        tasks: 64,
+        task_bytes: 512,
+        oversized: Oversized::Refuse,
+    };
+    let before = allocations();
+    let executor = Executor::new(options, unpark).unwrap();
+    assert_eq!(allocations() - before, 1);
+    let executor = Rc::new(executor);
+
+    let start = allocations();
+    let mut kept = [const { None::<Waker> }; 32];
+    for round in 0..1000 {
+        let inside = executor.clone();
+        let parent = executor.spawn(async move {
+            let mut sum = 0;
+            for number in 0..10 {
+                let child = inside.spawn(async move {
+                    yield_now().await;
+                    number
+                });
+                if number == 3 {
+                    child.abort();
+                }
+                sum += child.await.unwrap_or(0);
+            }
+            sum
+        });
+        let waker = executor.spawn(poll_fn(|cx| Poll::Ready(cx.waker().clone())));
+        let ran = Rc::as_ptr(&executor);
+        drop(executor.spawn(async move { ran.is_null() }));
+        executor.wake_main();
+        let mut polls_left = 1000;
+        while executor.run(&mut polls_left) != Turn::Idle {}
+        assert!(executor.prepare_wait());
+        assert!(parent.is_finished() && waker.is_finished());
+        drop(parent);
+        kept[round % 32] = take(waker);
+        kept[round % 32].as_ref().unwrap().wake_by_ref();
+    }
+    executor.shut_down();
+    assert_eq!(allocations(), start);
+    drop(executor);
+    drop(kept);
+    assert_eq!(allocations(), start);
+}
+
+fn take<T>(handle: rotor_executor::JoinHandle<T>) -> Option<T> {
+    let mut handle = std::pin::pin!(handle);
+    let mut cx = std::task::Context::from_waker(Waker::noop());
+    match handle.as_mut().poll(&mut cx) {
+        Poll::Ready(output) => output.ok(),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,138 @@
+//! Making a ring, and saying what the kernel refuses when it does.
+#![deny(unsafe_code)]
+
+use std::io;
+
+use io_uring::{IoUring, Probe, cqueue, squeue};
+
+use super::probe::{Features, first_missing};
+use crate::error::CreateError;
+use crate::options::Options;
+
+type Builder = io_uring::Builder<squeue::Entry, cqueue::Entry>;
+
+/// The kernel's largest completion queue (`IORING_MAX_CQ_ENTRIES`).
+const COMPLETIONS_MAX: u32 = 1 << 16;
+
+/// Makes the ring and checks that it has all this backend needs.
+pub(super) fn make_ring(options: &Options) -> Result<(IoUring, Features), CreateError> {
+    let entries = options.ring_entries;
+    if !entries.is_power_of_two() || entries > 32_768 {
+        let rule = "must be a power of two, 32,768 at most";
+        return Err(CreateError::Option { name: "ring_entries", rule });
+    }
+    let ring = build(options).map_err(|error| refused(setup_refusal(&error), error))?;
+    let mut probe = Probe::new();
+    if let Err(error) = ring.submitter().register_probe(&mut probe) {
+        return Err(refused("io_uring_register refused to list its operations", error));
+    }
+    let features = Features::of(ring.params());
+    match first_missing(&features, |code| probe.is_supported(code)) {
+        Some(what) => Err(refused(what, io::ErrorKind::Unsupported.into())),
+        None => Ok((ring, features)),
+    }
+}
+
+pub(super) fn refused(what: &'static str, error: io::Error) -> CreateError {
+    CreateError::Backend { what, error }
+}
+
+/// First with everything, then without what is only a gain.
+fn build(options: &Options) -> io::Result<IoUring> {
+    let builder = builder(options);
+    // Without the index array submission saves a load an entry (Linux 6.6).
+    match builder.clone().setup_no_sqarray().build(options.ring_entries) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            builder.build(options.ring_entries)
+        }
+        made => made,
+    }
+}
+
+/// The flags of the required set, Linux 6.1.
+fn builder(options: &Options) -> Builder {
+    let mut builder: Builder = IoUring::builder();
+    builder
+        // A child has no business in these pages; it gets SIGSEGV instead of its parent's events.
+        .dontfork()
+        .setup_clamp()
+        .setup_cqsize(completion_entries(options))
+        // One refused entry does not hold up those behind it.
+        .setup_submit_all()
+        // Completions are posted when this thread asks for them, inside io_uring_enter(2), and at
+        // no other time; the flag says when there are some to ask for.
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag();
+    builder
+}
+
+/// Room for every operation to complete at once, but no more than four times what one call submits:
+/// the memory counts against RLIMIT_MEMLOCK and is touched at once (the crate maps it populated),
+/// and what does not fit is kept by the kernel and costs an allocation there.
+fn completion_entries(options: &Options) -> u32 {
+    let submissions = options.ring_entries;
+    let wanted = options.operations.clamp(submissions * 2, submissions.saturating_mul(4));
+    wanted.next_power_of_two().min(COMPLETIONS_MAX)
+}
+
+/// Says what an error of io_uring_setup(2) means.
+fn setup_refusal(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "io_uring_setup was refused (a seccomp filter, or the sysctl kernel.io_uring_disabled)"
+        }
+        Some(libc::ENOSYS) => "io_uring_setup does not exist: this kernel has no io_uring",
+        Some(libc::ENOMEM) => {
+            "io_uring_setup ran out of memory or into the memory-lock limit (RLIMIT_MEMLOCK); \
+             lower `ring_entries` or raise the limit"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "io_uring_setup found no free descriptor (RLIMIT_NOFILE)"
+        }
+        Some(libc::EINVAL) => "this kernel lacks IORING_SETUP_DEFER_TASKRUN (Linux 6.1)",
+        _ => "io_uring_setup failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_refusal_is_named() {
+        for (errno, word) in [
+            (libc::EPERM, "seccomp"),
+            (libc::ENOSYS, "no io_uring"),
+            (libc::ENOMEM, "RLIMIT_MEMLOCK"),
+            (libc::EMFILE, "RLIMIT_NOFILE"),
+            (libc::EINVAL, "DEFER_TASKRUN (Linux 6.1)"),
+            (libc::EIO, "failed"),
+        ] {
+            let what = setup_refusal(&io::Error::from_raw_os_error(errno));
+            assert!(what.contains(word), "{errno}: {what}");
+        }
+    }
+
+    #[test]
+    fn the_completion_queue_is_sized_by_both_options() {
+        let size = |operations, ring_entries| {
+            completion_entries(&Options { operations, ring_entries, ..Options::default() })
+        };
+        assert_eq!(size(32_768, 1024), 4096);
+        assert_eq!(size(3000, 1024), 4096);
+        assert_eq!(size(10, 1024), 2048);
+        assert_eq!(size(1 << 24, 32_768), 65_536);
+        assert_eq!(size(1, 1), 2);
+        assert_eq!(size(u32::MAX, 1), 4);
+    }
+
+    #[test]
+    fn a_ring_size_no_kernel_takes_is_an_error_of_the_option() {
+        for ring_entries in [0, 3, 65_536] {
+            let made = make_ring(&Options { ring_entries, ..Options::default() });
+            let error = made.err().expect("refused").to_string();
+            assert!(error.contains("ring_entries"), "{error}");
+        }
+    }
+}

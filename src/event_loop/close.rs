@@ -1,0 +1,248 @@
+#![deny(unsafe_code)]
+//! Closing: queued sends first, receives and polls canceled, and then, for a stream, until the peer
+//! has taken what was written.
+//!
+//! Linux answers a close with unread input by a reset (RFC 2525, 2.17), and a reset makes it throw
+//! away what was written and not yet sent. So with input unread or output unsent the write side is
+//! shut, and input is discarded until the peer has ended its side or acknowledged everything, within
+//! `LINGER_BYTES_MAX` and `LINGER_NS_MAX`; past a bound the stream is closed as it stands, and counted.
+
+use std::net::Shutdown;
+
+use crate::error::SubmitError;
+use crate::event::EventKind;
+use crate::event_loop::Loop;
+use crate::limits::{LINGER_BYTES_MAX, LINGER_NS_MAX, LINGER_PAUSE_NS_MAX, LINGER_PAUSE_NS_MIN};
+use crate::op::{Control, Descriptor, Handle, Reply};
+use crate::tables::NONE;
+use crate::tables::slots::State;
+use crate::tables::sockets::{DescriptorKind, Phase};
+
+/// Unread bytes thrown away in one call.
+const DISCARD_BYTES: u32 = 1 << 20;
+
+impl Loop {
+    pub(super) fn begin_close(
+        &mut self,
+        descriptor: Descriptor,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        let row = self.open(descriptor)?;
+        let close = self.slots.take(EventKind::Close, user_data);
+        let slot = close.expect("there is a close slot for each socket");
+        self.slots.get_mut(slot).socket = NONE;
+        self.slots.get_mut(slot).state = State::Closing;
+        let handle = self.slots.handle(slot);
+        let first = self.closing;
+        let socket = self.sockets.get_mut(row);
+        socket.close = slot;
+        socket.phase = Phase::Closing;
+        socket.previous = NONE;
+        socket.next = first;
+        if first != NONE {
+            self.sockets.get_mut(first).previous = row;
+        }
+        self.closing = row;
+        self.cancel_for_close(row);
+        self.try_close(row);
+        let socket = self.sockets.get_mut(row);
+        if socket.phase == Phase::Closing {
+            let now = self.driver.now();
+            let deadline = now.saturating_add(LINGER_NS_MAX);
+            socket.deadline_ns = deadline;
+            self.check_at(row, deadline);
+        }
+        Ok(handle)
+    }
+
+    /// Cancels what a close does not wait for: receives, accepts, polls, a connect.
+    fn cancel_for_close(&mut self, row: u32) {
+        while let Some(index) = self.sockets.get(row).receive.waiting.first() {
+            self.cancel_slot(index);
+        }
+        let current = self.sockets.get(row).receive.current;
+        if current != NONE {
+            self.cancel_slot(current);
+        }
+        let sending = self.sockets.get(row).send.current;
+        if sending != NONE && self.slots.get(sending).kind == EventKind::Connect {
+            self.cancel_sends(row);
+        }
+        let mut other = self.sockets.get(row).others.first();
+        while let Some(index) = other {
+            let next = self.slots.get(index).next;
+            other = (next != NONE).then_some(next);
+            if self.slots.get(index).kind == EventKind::Poll {
+                self.cancel_slot(index);
+            }
+        }
+    }
+
+    fn cancel_sends(&mut self, row: u32) {
+        while let Some(index) = self.sockets.get(row).send.waiting.first() {
+            self.cancel_slot(index);
+        }
+        let current = self.sockets.get(row).send.current;
+        if current != NONE {
+            self.cancel_slot(current);
+        }
+    }
+
+    /// Goes on closing once no operation is left on a socket.
+    pub(super) fn try_close(&mut self, row: u32) {
+        let socket = self.sockets.get(row);
+        if socket.phase != Phase::Closing || !socket.is_idle() {
+            return;
+        }
+        let at_once = socket.kind != DescriptorKind::Stream || socket.saw_end || socket.overdue;
+        if at_once || !self.has_unread_or_unsent(row) {
+            self.close_now(row);
+            return;
+        }
+        let fd = self.sockets.get(row).fd;
+        self.counts.immediate.closing += 1;
+        // A failure means the connection is gone, and the next look finds its end.
+        let _ = self.driver.control(&Control::Shutdown(fd, Shutdown::Write));
+        let now = self.driver.now();
+        let socket = self.sockets.get_mut(row);
+        socket.phase = Phase::Lingering;
+        socket.deadline_ns = socket.deadline_ns.min(now.saturating_add(LINGER_NS_MAX));
+        socket.pause_ns = LINGER_PAUSE_NS_MIN;
+        self.check_at(row, now.saturating_add(LINGER_PAUSE_NS_MIN));
+    }
+
+    fn has_unread_or_unsent(&mut self, row: u32) -> bool {
+        self.look(row, Control::Unread) > 0 || self.look(row, Control::Unsent) > 0
+    }
+
+    /// A count the backend gives, 0 if it cannot (an unconnected socket has none).
+    fn look(&mut self, row: u32, control: fn(i32) -> Control<i32>) -> u64 {
+        self.counts.immediate.closing += 1;
+        let fd = self.sockets.get(row).fd;
+        match self.driver.control(&control(fd)) {
+            Ok(Reply::Count(count)) => count,
+            Ok(Reply::Done | Reply::Opened(_) | Reply::Address(_) | Reply::Flag(_)) | Err(_) => 0,
+        }
+    }
+
+    fn check_at(&mut self, row: u32, at_ns: u64) {
+        self.sockets.get_mut(row).check_ns = at_ns;
+        self.closing_check_ns = self.closing_check_ns.min(at_ns);
+    }
+
+    fn close_now(&mut self, row: u32) {
+        let socket = self.sockets.get(row);
+        let (fd, close) = (socket.fd, socket.close);
+        let (previous, next) = (socket.previous, socket.next);
+        if previous == NONE {
+            self.closing = next;
+        } else {
+            self.sockets.get_mut(previous).next = next;
+        }
+        if next != NONE {
+            self.sockets.get_mut(next).previous = previous;
+        }
+        if self.closing == NONE {
+            self.closing_check_ns = u64::MAX;
+        }
+        self.counts.immediate.closes += 1;
+        self.driver.release(fd);
+        self.settle(close, 0);
+        self.sockets.free(row);
+        self.row_is_free();
+    }
+
+    /// A row has become free: an accept that waits for one goes on.
+    fn row_is_free(&mut self) {
+        if let Some(starved) = self.starved_accepts.pop_front(&mut self.slots) {
+            self.go_on(starved);
+        }
+    }
+
+    /// Looks at the streams that are closing and whose time for it has come.
+    pub(super) fn check_closing(&mut self, now_ns: u64) {
+        if now_ns < self.closing_check_ns {
+            return;
+        }
+        self.closing_check_ns = u64::MAX;
+        let mut row = self.closing;
+        let mut next_check = u64::MAX;
+        while row != NONE {
+            let next = self.sockets.get(row).next;
+            if self.sockets.get(row).check_ns <= now_ns {
+                self.check_one(row, now_ns);
+            }
+            // The row may have been freed, and even taken again by an accept.
+            let socket = self.sockets.get(row);
+            if matches!(socket.phase, Phase::Closing | Phase::Lingering) {
+                next_check = next_check.min(socket.check_ns);
+            }
+            row = next;
+        }
+        self.closing_check_ns = next_check;
+    }
+
+    fn check_one(&mut self, row: u32, now_ns: u64) {
+        if self.sockets.get(row).phase == Phase::Closing {
+            // Its sends are stuck: give them up.
+            self.counts.resets += 1;
+            let socket = self.sockets.get_mut(row);
+            socket.overdue = true;
+            socket.check_ns = u64::MAX;
+            self.cancel_sends(row);
+            self.try_close(row);
+            return;
+        }
+        let ended = self.discard(row);
+        let socket = self.sockets.get(row);
+        let (deadline_ns, discarded) = (socket.deadline_ns, socket.discarded);
+        if ended || self.look(row, Control::Unsent) == 0 {
+            self.close_now(row);
+        } else if now_ns >= deadline_ns || discarded > LINGER_BYTES_MAX {
+            self.counts.resets += 1;
+            self.close_now(row);
+        } else {
+            let socket = self.sockets.get_mut(row);
+            let pause_ns = socket.pause_ns;
+            socket.pause_ns = (pause_ns * 2).min(LINGER_PAUSE_NS_MAX);
+            self.check_at(row, now_ns.saturating_add(pause_ns).min(deadline_ns));
+        }
+    }
+
+    /// Throws away what the peer has sent. Answers whether the peer's side has ended.
+    fn discard(&mut self, row: u32) -> bool {
+        let fd = self.sockets.get(row).fd;
+        loop {
+            self.counts.immediate.closing += 1;
+            match self.driver.control(&Control::Discard(fd, DISCARD_BYTES)) {
+                Ok(Reply::Count(0)) => return true,
+                Ok(Reply::Count(count)) => {
+                    let socket = self.sockets.get_mut(row);
+                    socket.discarded += count;
+                    // Input that keeps coming fast deserves an early look.
+                    socket.pause_ns = LINGER_PAUSE_NS_MIN;
+                    if socket.discarded > LINGER_BYTES_MAX {
+                        return false;
+                    }
+                }
+                Ok(Reply::Done | Reply::Opened(_) | Reply::Address(_) | Reply::Flag(_)) => {
+                    return false;
+                }
+                Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    /// Closes what still lingers, whatever the peer has taken: a shutdown ran into its bound.
+    pub(super) fn close_lingering(&mut self) {
+        let mut row = self.closing;
+        while row != NONE {
+            let next = self.sockets.get(row).next;
+            if self.sockets.get(row).phase == Phase::Lingering {
+                self.counts.resets += 1;
+                self.close_now(row);
+            }
+            row = next;
+        }
+    }
+}

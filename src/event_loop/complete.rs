@@ -1,0 +1,330 @@
+#![deny(unsafe_code)]
+//! What an answer of the backend means for its operation: an event, another turn, or a wait.
+
+use crate::backend::Completion;
+use crate::event::{Event, EventKind, HAS_BUFFER, HAS_DESCRIPTOR, HAS_ORPHAN, MORE, NONEMPTY};
+use crate::event_loop::Loop;
+use crate::tables::NONE;
+use crate::tables::slots::{CANCEL_REQUESTED, FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
+use crate::tables::sockets::{Phase, direction_of};
+
+/// An answer, without the token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    result: i32,
+    more: bool,
+    buffer: Option<u16>,
+    socket_nonempty: bool,
+}
+
+impl Answer {
+    /// A result without anything else.
+    pub(super) fn at_once(result: i32) -> Answer {
+        Answer { result, more: false, buffer: None, socket_nonempty: false }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verdict {
+    /// Deliver this; without `more` the operation is over.
+    Event(Event),
+    /// The operation is to be handed over again.
+    Again,
+    /// It was put in a list, and goes on from there.
+    Waits,
+}
+
+impl Loop {
+    /// Takes a completion from the backend; answers the event to deliver, if there is one.
+    pub(super) fn complete(&mut self, completion: Completion) -> Option<Event> {
+        let token = completion.token;
+        let live = self.slots.find(token.index(), token.generation());
+        let Some(index) = live.filter(|&index| self.slots.get(index).state == State::InKernel)
+        else {
+            self.counts.stale_completions += 1;
+            return None;
+        };
+        let again_after = !completion.more && self.slots.get(index).has(MULTISHOT);
+        if !completion.more {
+            self.in_kernel -= 1;
+            if self.slots.get(index).has(PICKED) {
+                self.picking -= 1;
+            }
+        }
+        let answer = Answer {
+            result: completion.result,
+            more: completion.more,
+            buffer: completion.buffer,
+            socket_nonempty: completion.socket_nonempty,
+        };
+        match self.judge(index, &answer) {
+            Verdict::Event(event) => {
+                if !event.more() {
+                    self.end(index);
+                } else if again_after {
+                    self.go_on(index);
+                }
+                Some(event)
+            }
+            Verdict::Again => {
+                self.go_on(index);
+                None
+            }
+            Verdict::Waits => None,
+        }
+    }
+
+    /// Hands an operation over again that has kept its turn.
+    pub(super) fn go_on(&mut self, index: u32) {
+        let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
+        if self.run(index) && row != NONE {
+            self.advance(row, direction_of(kind));
+            self.try_close(row);
+        }
+    }
+
+    /// The operation is over and its event delivered: frees its slot and gives up its turn.
+    fn end(&mut self, index: u32) {
+        let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
+        self.leave(index);
+        self.slots.free(index);
+        if row != NONE {
+            self.advance(row, direction_of(kind));
+            self.try_close(row);
+        }
+    }
+
+    /// Takes an operation out of its socket's lane or list.
+    fn leave(&mut self, index: u32) {
+        let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
+        if row == NONE {
+            return;
+        }
+        match self.sockets.lane(row, direction_of(kind)) {
+            Some(lane) if lane.current == index => lane.current = NONE,
+            Some(_) => {}
+            None => self.sockets.get_mut(row).others.remove(&mut self.slots, index),
+        }
+    }
+
+    /// Keeps an event until there is room in the caller's array. Without `more` the operation is
+    /// over, and has given up its turn.
+    pub(super) fn put_done(&mut self, index: u32, event: &Event) {
+        if !event.more() {
+            self.leave(index);
+        }
+        let slot = self.slots.get_mut(index);
+        slot.state = State::Done;
+        slot.result = event.result;
+        slot.event_flags = event.flags;
+        slot.offset = event.payload;
+        slot.length = u32::from(event.buffer);
+        self.done.push_back(&mut self.slots, index);
+    }
+
+    /// Ends an operation that is in no list with a result and nothing else.
+    pub(super) fn settle(&mut self, index: u32, result: i32) {
+        let slot = self.slots.get(index);
+        if slot.has(FILLING) {
+            self.buffers.end_filling(slot.extra as u16, 0);
+        }
+        if slot.has(SENDING) {
+            self.buffers.end_sending(slot.extra as u16);
+        }
+        let event = self.final_event(index, result);
+        self.put_done(index, &event);
+    }
+
+    /// The event of a done operation; frees its slot, or lets it go on.
+    pub(super) fn take_done(&mut self) -> Option<Event> {
+        let index = self.done.pop_front(&mut self.slots)?;
+        let slot = self.slots.get(index);
+        let event = Event {
+            user_data: slot.user_data,
+            payload: slot.offset,
+            result: slot.result,
+            buffer: slot.length as u16,
+            kind: slot.kind,
+            flags: slot.event_flags,
+        };
+        if !event.more() {
+            self.slots.free(index);
+        } else if slot.has(CANCEL_REQUESTED) {
+            self.settle_turn(index, -libc::ECANCELED);
+        } else {
+            self.go_on(index);
+        }
+        Some(event)
+    }
+
+    /// Ends an operation that has its turn, and lets the ones behind have theirs.
+    pub(super) fn settle_turn(&mut self, index: u32, result: i32) {
+        let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
+        self.settle(index, result);
+        if row != NONE {
+            self.advance(row, direction_of(kind));
+            self.try_close(row);
+        }
+    }
+
+    /// What an answer means. On `Event` the operation's own buffer, if any, is accounted for.
+    pub(super) fn judge(&mut self, index: u32, answer: &Answer) -> Verdict {
+        let slot = self.slots.get(index);
+        let canceled = slot.has(CANCEL_REQUESTED);
+        let result = answer.result;
+        match slot.kind {
+            EventKind::Accept => self.judge_accept(index, answer),
+            EventKind::Receive if slot.has(PICKED) => self.judge_picked(index, answer),
+            EventKind::Receive => self.judge_receive(index, answer),
+            EventKind::Send => self.judge_send(index, result),
+            // shutdown(2) says ENOTCONN when the peer has already reset or left.
+            EventKind::Shutdown if result == -libc::ENOTCONN => {
+                Verdict::Event(self.final_event(index, 0))
+            }
+            EventKind::Read | EventKind::Write if result == -libc::EINTR && !canceled => {
+                Verdict::Again
+            }
+            EventKind::Nop
+            | EventKind::Connect
+            | EventKind::SendVectored
+            | EventKind::Poll
+            | EventKind::Shutdown
+            | EventKind::Read
+            | EventKind::Write => Verdict::Event(self.final_event(index, result)),
+            EventKind::Close | EventKind::Timer => unreachable!("the backend never had these"),
+        }
+    }
+
+    fn judge_accept(&mut self, index: u32, answer: &Answer) -> Verdict {
+        let slot = self.slots.get(index);
+        let (reserved, multishot) = (slot.extra, slot.has(MULTISHOT));
+        let canceled = slot.has(CANCEL_REQUESTED);
+        if answer.result < 0 {
+            self.sockets.free(reserved);
+            if answer.result == -libc::EINTR && !canceled {
+                return Verdict::Again;
+            }
+            return Verdict::Event(self.final_event(index, answer.result));
+        }
+        let socket = self.sockets.get_mut(reserved);
+        socket.fd = answer.result;
+        socket.phase = Phase::Open;
+        let mut event = self.final_event(index, 0);
+        event.payload = self.sockets.descriptor(reserved).to_bits();
+        event.flags |= HAS_DESCRIPTOR;
+        if multishot && !canceled {
+            event.flags |= MORE;
+        }
+        Verdict::Event(event)
+    }
+
+    fn judge_picked(&mut self, index: u32, answer: &Answer) -> Verdict {
+        let slot = self.slots.get(index);
+        let (row, multishot) = (slot.socket, slot.has(MULTISHOT));
+        let canceled = slot.has(CANCEL_REQUESTED);
+        if answer.result == -libc::ENOBUFS {
+            if canceled {
+                return Verdict::Event(self.final_event(index, -libc::ECANCELED));
+            }
+            return self.without_buffer(index);
+        }
+        if answer.result == -libc::EINTR && !canceled {
+            return Verdict::Again;
+        }
+        let Some(buffer) = answer.buffer.filter(|_| answer.result > 0) else {
+            if let Some(unused) = answer.buffer {
+                self.buffers.unused(unused);
+            }
+            if answer.result != -libc::ECANCELED {
+                self.sockets.get_mut(row).saw_end = true;
+            }
+            return Verdict::Event(self.final_event(index, answer.result));
+        };
+        self.buffers.received(buffer, answer.result as u32);
+        let mut event = self.final_event(index, answer.result);
+        event.buffer = buffer;
+        event.flags |= HAS_BUFFER;
+        if answer.socket_nonempty {
+            event.flags |= NONEMPTY;
+        }
+        if answer.more || multishot && !canceled {
+            event.flags |= MORE;
+        }
+        Verdict::Event(event)
+    }
+
+    /// A receive found no buffer: provide more and go on, or wait until one is returned.
+    fn without_buffer(&mut self, index: u32) -> Verdict {
+        self.top_up_for(1);
+        if self.buffers.provided() > 0 {
+            return Verdict::Again;
+        }
+        self.counts.starved += 1;
+        self.slots.get_mut(index).state = State::Starved;
+        self.starved_receives.push_back(&mut self.slots, index);
+        Verdict::Waits
+    }
+
+    fn judge_receive(&mut self, index: u32, answer: &Answer) -> Verdict {
+        let slot = self.slots.get(index);
+        let (row, extra) = (slot.socket, slot.extra);
+        let (length, filling) = (slot.length, slot.has(FILLING));
+        if answer.result == -libc::EINTR && !slot.has(CANCEL_REQUESTED) {
+            return Verdict::Again;
+        }
+        let ended = answer.result <= 0 && length > 0 && answer.result != -libc::ECANCELED;
+        if ended {
+            self.sockets.get_mut(row).saw_end = true;
+        }
+        if filling {
+            self.buffers.end_filling(extra as u16, answer.result.max(0) as u32);
+        }
+        let mut event = self.final_event(index, answer.result);
+        if answer.socket_nonempty {
+            event.flags |= NONEMPTY;
+        }
+        Verdict::Event(event)
+    }
+
+    /// A send is over when all of it has gone, so that the next one cannot get between its parts.
+    fn judge_send(&mut self, index: u32, result: i32) -> Verdict {
+        let slot = self.slots.get_mut(index);
+        let canceled = slot.has(CANCEL_REQUESTED);
+        if result > 0 {
+            slot.progress += result as u32;
+            if slot.progress < slot.length && !canceled {
+                return Verdict::Again;
+            }
+        }
+        if result == -libc::EINTR && !canceled {
+            return Verdict::Again;
+        }
+        let progress = slot.progress as i32;
+        if slot.has(SENDING) {
+            self.buffers.end_sending(slot.extra as u16);
+        }
+        // What has gone beats the error; the next send will meet it again.
+        Verdict::Event(self.final_event(index, if progress > 0 { progress } else { result }))
+    }
+
+    /// An event that ends the operation, unless `MORE` is added.
+    fn final_event(&mut self, index: u32, result: i32) -> Event {
+        let slot = self.slots.get(index);
+        let mut event = Event {
+            user_data: slot.user_data,
+            payload: 0,
+            result,
+            buffer: 0,
+            kind: slot.kind,
+            flags: 0,
+        };
+        if slot.has(OWNED) {
+            if let Some(orphan) = self.orphans.end(slot.extra) {
+                event.flags |= HAS_ORPHAN;
+                event.payload = u64::from(orphan.generation) << 32 | u64::from(orphan.index);
+            }
+        }
+        event
+    }
+}

@@ -1,0 +1,193 @@
+#![deny(unsafe_code)]
+//! How a loop is made: options checked, memory planned, tables cut, the backend attached.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::backend::{Backend, BufferMemory};
+use crate::error::CreateError;
+use crate::event_loop::driver::Driver;
+use crate::event_loop::{Loop, Statistics};
+use crate::limits::{BUFFERS_MAX, BUFFERS_PROVIDED_MAX, ROWS_MAX, TRANSFER_BYTES_MAX};
+use crate::options::Options;
+use crate::tables::NONE;
+use crate::tables::arena::{ARENA_ALIGN, Arena, Plan};
+use crate::tables::buffers::Buffers;
+use crate::tables::list::List;
+use crate::tables::orphans::Orphans;
+use crate::tables::slots::Slots;
+use crate::tables::sockets::Sockets;
+use crate::tables::timers::Timers;
+use crate::tables::tokens::Tokens;
+
+/// Bytes of an entry of a provided-buffer ring (`struct io_uring_buf`).
+const RING_ENTRY_BYTES: usize = 16;
+
+thread_local! {
+    /// Its address tells threads apart.
+    static THREAD: u8 = const { 0 };
+}
+
+/// A number for the calling thread, unique among live threads.
+pub(super) fn this_thread() -> usize {
+    THREAD.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+impl Loop {
+    /// Bytes a loop with these options takes. They are reserved at once and touched as used.
+    pub fn memory_bytes(options: &Options) -> usize {
+        let mut plan = Plan::default();
+        let slots = options.operations + options.timers + options.sockets;
+        Slots::plan(&mut plan, options.operations, options.timers, options.sockets);
+        Sockets::plan(&mut plan, options.sockets);
+        Timers::plan(&mut plan, options.timers);
+        Orphans::plan(&mut plan, options.operations);
+        Tokens::plan(&mut plan, slots);
+        Tokens::plan(&mut plan, slots);
+        Buffers::plan(&mut plan, options.buffers, options.buffer_bytes);
+        plan.range(ring_entries(options) as usize * RING_ENTRY_BYTES, ARENA_ALIGN);
+        plan.bytes()
+    }
+
+    /// Makes a loop on the system's backend.
+    ///
+    /// # Errors
+    /// When an option has an impossible value, memory cannot be had, or the kernel lacks or
+    /// refuses something: the error names the first such thing.
+    pub fn new(options: &Options) -> Result<Loop, CreateError> {
+        check(options)?;
+        let arena = Arena::new(Loop::memory_bytes(options))?;
+        Loop::assemble(options, arena, system_backend(options)?)
+    }
+
+    /// Makes a loop in the program's memory, of at least
+    /// [`memory_bytes`](Loop::memory_bytes) and a page more if it is not aligned to one.
+    ///
+    /// # Errors
+    /// As for [`new`](Loop::new), or when the memory is too small.
+    pub fn new_in(
+        options: &Options,
+        memory: &'static mut [MaybeUninit<u8>],
+    ) -> Result<Loop, CreateError> {
+        check(options)?;
+        let arena = Arena::in_memory(memory, Loop::memory_bytes(options))?;
+        Loop::assemble(options, arena, system_backend(options)?)
+    }
+
+    /// Makes a loop on a backend of the program's.
+    ///
+    /// # Errors
+    /// When an option has an impossible value or memory cannot be had.
+    pub fn with_backend(
+        options: &Options,
+        backend: Box<dyn Backend>,
+    ) -> Result<Loop, CreateError> {
+        check(options)?;
+        let arena = Arena::new(Loop::memory_bytes(options))?;
+        Loop::assemble(options, arena, Driver::Custom(backend))
+    }
+
+    fn assemble(
+        options: &Options,
+        mut arena: Arena,
+        mut driver: Driver,
+    ) -> Result<Loop, CreateError> {
+        static IDS: AtomicU32 = AtomicU32::new(1);
+        let slots_max = options.operations + options.timers + options.sockets;
+        let cut = &mut arena;
+        let slots = Slots::new(cut, options.operations, options.timers, options.sockets);
+        let sockets = Sockets::new(cut, options.sockets);
+        let timers = Timers::new(cut, options.timers);
+        let orphans = Orphans::new(cut, options.operations);
+        let unsubmitted = Tokens::new(cut, slots_max);
+        let uncanceled = Tokens::new(cut, slots_max);
+        let buffers = Buffers::new(cut, options.buffers, options.buffer_bytes);
+        let entries = ring_entries(options);
+        let ring = cut.range(entries as usize * RING_ENTRY_BYTES, ARENA_ALIGN);
+        let memory = BufferMemory {
+            base: buffers.base(),
+            count: options.buffers,
+            bytes: options.buffer_bytes,
+            ring: ring.as_ptr(),
+            ring_entries: entries,
+        };
+        driver.attach(memory).map_err(|error| CreateError::Backend {
+            what: "the receive buffers cannot be registered",
+            error,
+        })?;
+        Ok(Loop {
+            slots,
+            sockets,
+            timers,
+            buffers,
+            orphans,
+            unsubmitted,
+            uncanceled,
+            done: List::EMPTY,
+            starved_receives: List::EMPTY,
+            starved_accepts: List::EMPTY,
+            closing: NONE,
+            closing_check_ns: u64::MAX,
+            in_kernel: 0,
+            picking: 0,
+            draining: false,
+            driver,
+            provided_max: entries,
+            options: *options,
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            thread: this_thread(),
+            counts: Statistics::default(),
+            arena,
+        })
+    }
+}
+
+fn ring_entries(options: &Options) -> u32 {
+    options.buffers.next_power_of_two().min(BUFFERS_PROVIDED_MAX)
+}
+
+#[cfg(target_os = "linux")]
+fn system_backend(options: &Options) -> Result<Driver, CreateError> {
+    crate::backend::uring::Uring::new(options).map(Driver::Uring)
+}
+
+/// Until the readiness backends exist, only Linux has a backend of its own.
+#[cfg(not(target_os = "linux"))]
+fn system_backend(_options: &Options) -> Result<Driver, CreateError> {
+    Err(CreateError::Backend {
+        what: "this system has no backend yet",
+        error: std::io::ErrorKind::Unsupported.into(),
+    })
+}
+
+fn check(options: &Options) -> Result<(), CreateError> {
+    let counts = [
+        ("operations", options.operations),
+        ("sockets", options.sockets),
+        ("timers", options.timers),
+        ("buffers", options.buffers),
+        ("buffer_bytes", options.buffer_bytes),
+        ("ring_entries", options.ring_entries),
+    ];
+    for (name, value) in counts {
+        if value == 0 {
+            return Err(CreateError::Option { name, rule: "must be at least 1" });
+        }
+    }
+    let too_large = |name, rule| Err(CreateError::Option { name, rule });
+    for (name, value) in &counts[..3] {
+        if *value > ROWS_MAX {
+            return too_large(name, "must be at most 16,777,216");
+        }
+    }
+    if options.buffers > BUFFERS_MAX {
+        return too_large("buffers", "must be at most 32,768");
+    }
+    if options.buffer_bytes > TRANSFER_BYTES_MAX {
+        return too_large("buffer_bytes", "must be at most 2,147,479,552");
+    }
+    if !options.ring_entries.is_power_of_two() || options.ring_entries > 32_768 {
+        return too_large("ring_entries", "must be a power of two and at most 32,768");
+    }
+    Ok(())
+}

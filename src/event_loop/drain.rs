@@ -1,0 +1,130 @@
+#![deny(unsafe_code)]
+//! Shutdown: cancel everything, wait until every operation has ended, only then free.
+
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::event_loop::driver::Driver;
+use crate::event_loop::{Loop, Wait};
+use crate::tables::slots::State;
+use crate::tables::sockets::Phase;
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Operations the backend did not end in time. Their memory is kept for good.
+    pub leaked: u32,
+    /// Streams closed before their peer had taken everything.
+    pub resets: u32,
+    /// Final events thrown away.
+    pub events: u64,
+}
+
+impl Loop {
+    /// Cancels every operation, closes every descriptor and waits, at most for `bound`, until all
+    /// of it has ended. Events are thrown away, connections they bring are closed. With nothing
+    /// leaked the loop is as new.
+    pub fn drain(&mut self, bound: Duration) -> Drained {
+        if self.check().is_err() {
+            return Drained::default();
+        }
+        let resets_before = self.counts.resets;
+        let mut drained = Drained::default();
+        self.draining = true;
+        self.cancel_everything();
+        let bound_ns = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = self.driver.now().saturating_add(bound_ns);
+        let mut events = [Event::EMPTY; 64];
+        // The first ticks do not wait: with a bound of zero what can end at once still does.
+        let mut wait = Wait::Zero;
+        while !self.is_drained() {
+            let Ok(count) = self.tick(&mut events, wait) else { break };
+            for event in &events[..count] {
+                drained.events += 1;
+                self.throw_away(event);
+            }
+            let now = self.driver.now();
+            if count == 0 && wait != Wait::Zero && now >= deadline {
+                break;
+            }
+            wait = if count > 0 {
+                Wait::Zero
+            } else {
+                Wait::AtMost(Duration::from_nanos(deadline.saturating_sub(now).max(1)))
+            };
+        }
+        self.close_lingering();
+        while let Some(event) = self.take_done() {
+            self.throw_away(&event);
+        }
+        self.draining = false;
+        drained.leaked = self.in_kernel;
+        drained.resets = (self.counts.resets - resets_before) as u32;
+        drained
+    }
+
+    fn is_drained(&self) -> bool {
+        self.in_kernel == 0
+            && self.done.is_empty()
+            && self.unsubmitted.is_empty()
+            && self.closing == crate::tables::NONE
+    }
+
+    fn cancel_everything(&mut self) {
+        for index in 0..self.slots.touched() {
+            let state = self.slots.get(index).state;
+            // Sends of a stream that is closing are let go in order; its close has a bound.
+            let row = self.slots.get(index).socket;
+            let closing = row != crate::tables::NONE
+                && self.sockets.get(row).phase == Phase::Closing;
+            if !matches!(state, State::Free | State::Closing | State::Done) && !closing {
+                self.cancel_slot(index);
+            }
+        }
+        for row in 0..self.sockets.touched() {
+            if self.sockets.get(row).phase == Phase::Open {
+                let descriptor = self.sockets.descriptor(row);
+                // The descriptor is open, so there is nothing to refuse.
+                let _ = self.begin_close(descriptor, 0);
+            }
+        }
+    }
+
+    fn throw_away(&mut self, event: &Event) {
+        if let Some(descriptor) = event.descriptor() {
+            let _ = self.begin_close(descriptor, 0);
+        }
+        if let Some(buffer) = event.buffer() {
+            self.return_buffer(buffer);
+        }
+        if let Some(orphan) = event.orphan() {
+            self.abandon(orphan);
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if self.driver.check().is_err() {
+            // A child process: the ring and the descriptors are the parent's business.
+            self.leak();
+            return;
+        }
+        if !self.is_drained() || self.sockets.usage().now > 0 {
+            self.drain(self.options.drain);
+        }
+        if self.in_kernel > 0 {
+            self.leak();
+        }
+    }
+}
+
+impl Loop {
+    /// Keeps for good what the kernel may still write: the arena, the buffers in flight and the
+    /// backend itself.
+    fn leak(&mut self) {
+        self.orphans.leak();
+        self.arena.leak();
+        std::mem::forget(std::mem::replace(&mut self.driver, Driver::Gone));
+    }
+}

@@ -1,0 +1,91 @@
+#![deny(unsafe_code)]
+//! The backend behind a loop: the built-in ones without a virtual call, any other boxed.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use crate::backend::{
+    Backend, BackendStatistics, BufferMemory, Completion, ForkedChild, Request, Submission,
+    TickEnd, TickWait, Token,
+};
+use crate::op::{Control, Reply};
+
+/// Which backend a loop drives.
+pub(crate) enum Driver {
+    #[cfg(target_os = "linux")]
+    Uring(crate::backend::uring::Uring),
+    Custom(Box<dyn Backend>),
+    /// Leaked, because the kernel may still use it.
+    Gone,
+}
+
+macro_rules! forward {
+    ($driver:expr, $backend:ident => $call:expr) => {
+        match $driver {
+            #[cfg(target_os = "linux")]
+            Driver::Uring($backend) => $call,
+            Driver::Custom($backend) => $call,
+            Driver::Gone => unreachable!("the loop was dropped"),
+        }
+    };
+}
+
+impl Driver {
+    pub(crate) fn describe(&self) -> &'static str {
+        forward!(self, backend => backend.describe())
+    }
+
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), ForkedChild> {
+        forward!(self, backend => backend.check())
+    }
+
+    pub(crate) fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
+        forward!(self, backend => backend.attach(memory))
+    }
+
+    #[inline]
+    pub(crate) fn submit(&mut self, token: Token, request: &Request) -> Submission {
+        forward!(self, backend => backend.submit(token, request))
+    }
+
+    pub(crate) fn cancel(&mut self, token: Token) -> bool {
+        forward!(self, backend => backend.cancel(token))
+    }
+
+    #[inline]
+    pub(crate) fn provide(&mut self, buffer: u16) {
+        forward!(self, backend => backend.provide(buffer));
+    }
+
+    pub(crate) fn control(&mut self, control: &Control<RawFd>) -> io::Result<Reply<RawFd>> {
+        forward!(self, backend => backend.control(control))
+    }
+
+    pub(crate) fn release(&mut self, fd: RawFd) {
+        forward!(self, backend => backend.release(fd));
+    }
+
+    pub(crate) fn tick(&mut self, wait: TickWait) -> io::Result<TickEnd> {
+        forward!(self, backend => backend.tick(wait))
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Completion> {
+        forward!(self, backend => backend.next())
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        forward!(self, backend => backend.now())
+    }
+
+    pub(crate) fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        forward!(self, backend => backend.waker())
+    }
+
+    pub(crate) fn statistics(&self) -> BackendStatistics {
+        forward!(self, backend => backend.statistics())
+    }
+}

@@ -1,0 +1,419 @@
+#![deny(unsafe_code)]
+//! Taking operations: a slot for each, its place behind others on the same socket, and the request
+//! the backend gets when its turn has come.
+
+use std::net::Shutdown;
+use std::ops::Range;
+
+use crate::backend::{Request, Submission, Token};
+use crate::error::SubmitError;
+use crate::event::EventKind;
+use crate::event_loop::Loop;
+use crate::event_loop::complete::{Answer, Verdict};
+use crate::op::{
+    Action, BufferId, Descriptor, Handle, Interest, Operation, OrphanId, OwnedOperation,
+};
+use crate::sys::address::RawAddress;
+use crate::tables::NONE;
+use crate::tables::slots::{FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
+use crate::tables::sockets::{Direction, DescriptorKind, Phase, direction_of};
+
+/// What a slot needs beyond its kind.
+#[derive(Default)]
+struct Parameters {
+    pointer: u64,
+    offset: u64,
+    length: u32,
+    extra: u32,
+    flags: u8,
+}
+
+impl Loop {
+    /// Takes an operation. Its events carry `user_data`; the last one is its final event, and
+    /// comes from a later [`tick`](Loop::tick) even if the backend answers at once.
+    ///
+    /// # Errors
+    /// Nothing was started: a table is full, the descriptor is closed, or this is a child process.
+    pub fn submit(
+        &mut self,
+        operation: Operation,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        self.check()?;
+        let none = Parameters::default();
+        match operation.action {
+            Action::Nop => {
+                let slot = self.take_slot(EventKind::Nop, NONE, none, user_data)?;
+                let handle = self.slots.handle(slot);
+                self.run(slot);
+                Ok(handle)
+            }
+            Action::Accept { listener, multishot } => {
+                let flags = if multishot { MULTISHOT } else { 0 };
+                self.enqueue(EventKind::Accept, listener, Parameters { flags, ..none }, user_data)
+            }
+            Action::Connect { descriptor, address } => {
+                let row = self.open(descriptor)?;
+                self.sockets.set_address(row, RawAddress::encode(address));
+                self.enqueue(EventKind::Connect, descriptor, none, user_data)
+            }
+            Action::Receive { descriptor, pointer, length } => {
+                let memory = Parameters { pointer: pointer as u64, length, ..none };
+                self.enqueue(EventKind::Receive, descriptor, memory, user_data)
+            }
+            Action::ReceivePicked { descriptor, multishot } => {
+                let flags = if multishot { PICKED | MULTISHOT } else { PICKED };
+                let picked = Parameters { flags, ..none };
+                self.enqueue(EventKind::Receive, descriptor, picked, user_data)
+            }
+            Action::Send { descriptor, pointer, length } => {
+                let memory = Parameters { pointer: pointer as u64, length, ..none };
+                self.enqueue(EventKind::Send, descriptor, memory, user_data)
+            }
+            Action::SendVectored { descriptor, slices, count } => {
+                let pieces = Parameters { pointer: slices as u64, length: count, ..none };
+                self.enqueue(EventKind::SendVectored, descriptor, pieces, user_data)
+            }
+            Action::Poll { descriptor, interest } => {
+                let wanted = Parameters { extra: interest as u32, ..none };
+                self.enqueue(EventKind::Poll, descriptor, wanted, user_data)
+            }
+            Action::Shutdown { descriptor, how } => {
+                let which = Parameters { extra: shutdown_number(how), ..none };
+                self.enqueue(EventKind::Shutdown, descriptor, which, user_data)
+            }
+            Action::Close { descriptor } => self.begin_close(descriptor, user_data),
+            Action::ReadAt { descriptor, pointer, length, offset } => {
+                let memory = Parameters { pointer: pointer as u64, length, offset, ..none };
+                self.enqueue(EventKind::Read, descriptor, memory, user_data)
+            }
+            Action::WriteAt { descriptor, pointer, length, offset } => {
+                let memory = Parameters { pointer: pointer as u64, length, offset, ..none };
+                self.enqueue(EventKind::Write, descriptor, memory, user_data)
+            }
+            Action::Timer { deadline_ns, period_ns } => {
+                self.arm(deadline_ns, period_ns, user_data)
+            }
+        }
+    }
+
+    /// Takes an operation with the buffer it works on. The loop keeps the buffer until
+    /// [`reclaim`](Loop::reclaim) or [`abandon`](Loop::abandon), so it is safe to forget.
+    ///
+    /// # Errors
+    /// As for [`submit`](Loop::submit); the buffer comes back.
+    pub fn submit_owned(
+        &mut self,
+        operation: OwnedOperation,
+        bytes: Vec<u8>,
+        user_data: u64,
+    ) -> Result<(Handle, OrphanId), (SubmitError, Vec<u8>)> {
+        if let Err(error) = self.check() {
+            return Err((error, bytes));
+        }
+        let (kind, descriptor, offset) = match operation {
+            OwnedOperation::ReadAt { descriptor, offset } => (EventKind::Read, descriptor, offset),
+            OwnedOperation::WriteAt { descriptor, offset } => {
+                (EventKind::Write, descriptor, offset)
+            }
+            OwnedOperation::Receive { descriptor } => (EventKind::Receive, descriptor, 0),
+            OwnedOperation::Send { descriptor } => (EventKind::Send, descriptor, 0),
+        };
+        let orphan = match self.orphans.keep(bytes) {
+            Ok(orphan) => orphan,
+            Err(bytes) => return Err((self.full(EventKind::Read), bytes)),
+        };
+        let (pointer, length) = self.orphans.address(orphan.index);
+        let parameters = Parameters {
+            pointer: pointer as u64,
+            offset,
+            length: length.min(crate::limits::TRANSFER_BYTES_MAX as usize) as u32,
+            extra: orphan.index,
+            flags: OWNED,
+        };
+        match self.enqueue(kind, descriptor, parameters, user_data) {
+            Ok(handle) => Ok((handle, orphan)),
+            Err(error) => {
+                self.orphans.end(orphan.index);
+                Err((error, self.orphans.reclaim(orphan).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Receives further bytes into the rest of a held buffer, from `offset` on, which is at most
+    /// the bytes it holds. The buffer cannot be returned until the final event.
+    ///
+    /// # Errors
+    /// As for [`submit`](Loop::submit).
+    ///
+    /// # Panics
+    /// When the buffer is not held or is being filled already.
+    #[track_caller]
+    pub fn submit_receive_into(
+        &mut self,
+        descriptor: Descriptor,
+        buffer: BufferId,
+        offset: u32,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        self.check()?;
+        let row = self.open(descriptor)?;
+        let none = Parameters { extra: u32::from(buffer.0), flags: FILLING, ..Default::default() };
+        let slot = self.take_slot(EventKind::Receive, row, none, user_data)?;
+        let (pointer, length) = self.buffers.begin_filling(buffer, offset);
+        let filled = self.slots.get_mut(slot);
+        filled.pointer = pointer as u64;
+        filled.length = length;
+        Ok(self.take_turn(slot))
+    }
+
+    /// Sends received bytes from the held buffer they lie in; completes as
+    /// [`Operation::send`] does. The buffer cannot be returned until the final event.
+    ///
+    /// # Errors
+    /// As for [`submit`](Loop::submit).
+    ///
+    /// # Panics
+    /// When the buffer is not held, is in use by an operation, or has not that many bytes.
+    #[track_caller]
+    pub fn submit_send_from(
+        &mut self,
+        descriptor: Descriptor,
+        buffer: BufferId,
+        range: Range<u32>,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        self.check()?;
+        let row = self.open(descriptor)?;
+        let none = Parameters { extra: u32::from(buffer.0), flags: SENDING, ..Default::default() };
+        let slot = self.take_slot(EventKind::Send, row, none, user_data)?;
+        let length = range.end.saturating_sub(range.start);
+        let pointer = self.buffers.begin_sending(buffer, range);
+        let sent = self.slots.get_mut(slot);
+        sent.pointer = pointer as u64;
+        sent.length = length;
+        Ok(self.take_turn(slot))
+    }
+
+    fn take_slot(
+        &mut self,
+        kind: EventKind,
+        socket: u32,
+        parameters: Parameters,
+        user_data: u64,
+    ) -> Result<u32, SubmitError> {
+        let Some(index) = self.slots.take(kind, user_data) else { return Err(self.full(kind)) };
+        let slot = self.slots.get_mut(index);
+        slot.socket = socket;
+        slot.pointer = parameters.pointer;
+        slot.offset = parameters.offset;
+        slot.length = parameters.length;
+        slot.extra = parameters.extra;
+        slot.flags = parameters.flags;
+        Ok(index)
+    }
+
+    fn full(&self, kind: EventKind) -> SubmitError {
+        if kind == EventKind::Timer {
+            SubmitError::Full { option: "timers", limit: self.options.timers }
+        } else {
+            SubmitError::Full { option: "operations", limit: self.options.operations }
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        kind: EventKind,
+        descriptor: Descriptor,
+        parameters: Parameters,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        let row = self.open(descriptor)?;
+        let slot = self.take_slot(kind, row, parameters, user_data)?;
+        Ok(self.take_turn(slot))
+    }
+
+    fn arm(
+        &mut self,
+        deadline_ns: u64,
+        period_ns: u64,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        let parameters =
+            Parameters { pointer: period_ns, offset: deadline_ns, ..Default::default() };
+        let index = self.take_slot(EventKind::Timer, NONE, parameters, user_data)?;
+        self.slots.get_mut(index).state = State::Armed;
+        self.timers.arm(&mut self.slots, index, deadline_ns);
+        Ok(self.slots.handle(index))
+    }
+
+    /// Starts an operation, or puts it behind the one that has its direction.
+    fn take_turn(&mut self, index: u32) -> Handle {
+        let handle = self.slots.handle(index);
+        let kind = self.slots.get(index).kind;
+        let row = self.slots.get(index).socket;
+        let direction = direction_of(kind);
+        let Some(lane) = self.sockets.lane(row, direction) else {
+            self.sockets.get_mut(row).others.push_back(&mut self.slots, index);
+            self.run(index);
+            return handle;
+        };
+        if lane.current == NONE {
+            lane.current = index;
+            if self.run(index) {
+                self.advance(row, direction);
+            }
+        } else {
+            lane.waiting.push_back(&mut self.slots, index);
+            self.slots.get_mut(index).state = State::Queued;
+        }
+        handle
+    }
+
+    /// Lets the operations behind have their turn, until one is with the backend.
+    pub(super) fn advance(&mut self, row: u32, direction: Direction) {
+        loop {
+            let Some(lane) = self.sockets.lane(row, direction) else { return };
+            if lane.current != NONE {
+                return;
+            }
+            let Some(next) = lane.waiting.pop_front(&mut self.slots) else { return };
+            lane.current = next;
+            if !self.run(next) {
+                return;
+            }
+        }
+    }
+
+    /// Hands an operation over, again and again while the backend answers at once and it is not
+    /// over. Answers whether it is over; its event is then in the done list.
+    pub(super) fn run(&mut self, index: u32) -> bool {
+        while let Some(result) = self.start(index) {
+            match self.judge(index, &Answer::at_once(result)) {
+                Verdict::Again => {}
+                Verdict::Waits => return false,
+                Verdict::Event(event) => {
+                    let over = !event.more();
+                    self.put_done(index, &event);
+                    return over;
+                }
+            }
+        }
+        false
+    }
+
+    /// Hands an operation whose turn has come to the backend. Answers its result if it has one.
+    pub(super) fn start(&mut self, index: u32) -> Option<i32> {
+        let Some(request) = self.prepare(index) else {
+            // An accept that found no row for the connection it may bring.
+            self.counts.starved += 1;
+            self.slots.get_mut(index).state = State::Starved;
+            self.starved_accepts.push_back(&mut self.slots, index);
+            return None;
+        };
+        let handle = self.slots.handle(index);
+        let token = Token::new(handle.index, handle.generation);
+        match self.driver.submit(token, &request) {
+            Submission::Queued => {
+                let slot = self.slots.get_mut(index);
+                slot.state = State::InKernel;
+                self.in_kernel += 1;
+                if slot.has(PICKED) {
+                    self.picking += 1;
+                }
+                None
+            }
+            Submission::Done(result) => Some(result),
+            Submission::Full => {
+                self.counts.backend_full += 1;
+                self.unprepare(index);
+                self.slots.get_mut(index).state = State::Unsubmitted;
+                let slots = &self.slots;
+                self.unsubmitted.push(handle, |kept| {
+                    let found = slots.find(kept.index, kept.generation);
+                    found.is_some_and(|slot| slots.get(slot).state == State::Unsubmitted)
+                });
+                None
+            }
+        }
+    }
+
+    /// The request for an operation. Nothing for an accept while no row is free.
+    fn prepare(&mut self, index: u32) -> Option<Request> {
+        let row = self.slots.get(index).socket;
+        let fd = if row == NONE { -1 } else { self.sockets.get(row).fd };
+        let slot = self.slots.get(index);
+        let (pointer, length) = (slot.pointer, slot.length);
+        let request = match slot.kind {
+            EventKind::Nop => Request::Nop,
+            EventKind::Accept => {
+                let reserved = self.sockets.take(DescriptorKind::Stream, Phase::Reserved)?;
+                self.slots.get_mut(index).extra = reserved;
+                let address = self.sockets.set_address(reserved, RawAddress::EMPTY);
+                Request::Accept { fd, address }
+            }
+            EventKind::Connect => {
+                let address = *self.sockets.address(row);
+                Request::Connect { fd, address: self.sockets.set_address(row, address) }
+            }
+            EventKind::Receive if slot.has(PICKED) => {
+                Request::ReceivePicked { fd, multishot: slot.has(MULTISHOT) }
+            }
+            EventKind::Receive => {
+                Request::Receive { fd, pointer: pointer as *mut u8, length, now: false }
+            }
+            EventKind::Send => Request::Send {
+                fd,
+                pointer: (pointer + u64::from(slot.progress)) as *const u8,
+                length: length - slot.progress,
+                now: false,
+            },
+            EventKind::SendVectored => {
+                let slices = pointer as *const libc::iovec;
+                let message = self.sockets.set_message(row, slices, length);
+                Request::SendVectored { fd, message, now: false }
+            }
+            EventKind::Poll => Request::Poll { fd, interest: interest_from(slot.extra) },
+            EventKind::Shutdown => Request::Shutdown { fd, how: shutdown_from(slot.extra) },
+            EventKind::Read => {
+                let pointer = pointer as *mut u8;
+                Request::ReadAt { fd, pointer, length, offset: slot.offset }
+            }
+            EventKind::Write => {
+                let pointer = pointer as *const u8;
+                Request::WriteAt { fd, pointer, length, offset: slot.offset }
+            }
+            EventKind::Close | EventKind::Timer => unreachable!("the loop does these itself"),
+        };
+        Some(request)
+    }
+
+    /// Undoes what [`prepare`](Loop::prepare) took.
+    fn unprepare(&mut self, index: u32) {
+        if self.slots.get(index).kind == EventKind::Accept {
+            let reserved = self.slots.get(index).extra;
+            self.sockets.free(reserved);
+        }
+    }
+}
+
+/// The interest's number in a slot, and back.
+fn interest_from(number: u32) -> Interest {
+    if number == Interest::Readable as u32 { Interest::Readable } else { Interest::Writable }
+}
+
+fn shutdown_number(how: Shutdown) -> u32 {
+    match how {
+        Shutdown::Read => 0,
+        Shutdown::Write => 1,
+        Shutdown::Both => 2,
+    }
+}
+
+fn shutdown_from(number: u32) -> Shutdown {
+    match number {
+        0 => Shutdown::Read,
+        1 => Shutdown::Write,
+        _ => Shutdown::Both,
+    }
+}

@@ -1,0 +1,36 @@
+//! Named bounds. Each has a unit in its name; what a user may choose is in [`crate::options`].
+
+/// The most bytes one read, write, send or receive moves. Linux caps a transfer at this many bytes
+/// (`MAX_RW_COUNT`, read(2): "at most 0x7ffff000 bytes").
+pub const TRANSFER_BYTES_MAX: u32 = 0x7fff_f000;
+
+/// The most picked buffers handed to the backend at a time. The rest wait on a stack, last returned
+/// first used, so that a small warm set serves and untouched memory stays untouched.
+pub const BUFFERS_PROVIDED_MAX: u32 = 1024;
+
+/// The most buffers a loop may have: their numbers are 16 bits wide.
+pub const BUFFERS_MAX: u32 = 1 << 15;
+
+/// The most rows a table may have. Indices above are kept for the backends' own use.
+pub const ROWS_MAX: u32 = 1 << 24;
+
+/// Closing a stream discards at most this many bytes of input nobody reads, then resets.
+pub const LINGER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Closing a stream waits at most this long for the peer to take what was written, then resets.
+pub const LINGER_NS_MAX: u64 = 10_000_000_000;
+
+/// The first look at a lingering stream comes after this long; the pause doubles from there ...
+pub const LINGER_PAUSE_NS_MIN: u64 = 1_000_000;
+
+/// ... up to this long.
+pub const LINGER_PAUSE_NS_MAX: u64 = 64_000_000;
+
+/// Connections the kernel keeps for a listener until they are accepted.
+pub const BACKLOG_DEFAULT: u32 = 1024;
+
+/// Task polls between two ticks of the loop.
+pub const POLLS_PER_TICK_MAX: u32 = 128;
+
+/// Events taken from the loop in one tick by the runtime.
+pub const EVENTS_PER_TICK_MAX: usize = 256;

@@ -1,0 +1,90 @@
+//! What a runtime owns, and the one way a future waits for it.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::task::{Context, Poll, Waker};
+
+use rotor_executor::Executor;
+
+use crate::event::Event;
+use crate::event_loop::Loop;
+use crate::op::Descriptor;
+use crate::runtime::streams::Streams;
+use crate::runtime::waits::Waits;
+
+/// A runtime, as its tasks' objects find it.
+pub(crate) struct Shared {
+    /// The loop's number, unique in the process.
+    pub(crate) id: u32,
+    pub(crate) core: RefCell<Core>,
+    pub(crate) executor: Executor,
+}
+
+/// The loop and the rows of everything that waits for it.
+pub(crate) struct Core {
+    pub(crate) event_loop: Loop,
+    pub(crate) streams: Streams,
+    pub(crate) waits: Waits,
+    /// Events of the last tick; those in `undelivered` have yet to be looked at.
+    pub(crate) events: Box<[Event]>,
+    pub(crate) undelivered: Range<usize>,
+    /// Listeners that hold back connections until a table has room; each at most once.
+    pub(crate) held: Vec<Descriptor>,
+    /// One of them waits for a task's cell, and not for an operation or a socket.
+    pub(crate) held_for_task: bool,
+}
+
+/// What one look at the state found.
+pub(crate) enum Step<T> {
+    /// It is there.
+    Ready(T),
+    /// It is not, and the waker is stored.
+    Parked,
+    /// It is not, and a clone of the waker is needed to store.
+    NeedsWaker,
+}
+
+/// A future's waker, on its way into a row. Cloning and dropping wakers runs foreign code, so both
+/// happen outside the borrow: the clone comes in ready-made, the one replaced goes out in its place.
+pub(crate) struct Parking<'a> {
+    waker: &'a Waker,
+    spare: Option<Waker>,
+}
+
+impl Parking<'_> {
+    /// Stores the waker. A caller that gets `NeedsWaker` returns it before it changes anything.
+    pub(crate) fn park<T>(&mut self, place: &mut Option<Waker>) -> Step<T> {
+        if place.as_ref().is_some_and(|stored| stored.will_wake(self.waker)) {
+            return Step::Parked;
+        }
+        if self.spare.is_none() {
+            return Step::NeedsWaker;
+        }
+        std::mem::swap(place, &mut self.spare);
+        Step::Parked
+    }
+}
+
+impl Shared {
+    /// Looks at the state, and waits if what is asked for is not there. `step` may run twice: it
+    /// begins anew each time, since cloning the waker may have run anything in between.
+    #[inline]
+    pub(crate) fn poll_step<T>(
+        &self,
+        cx: &mut Context<'_>,
+        mut step: impl FnMut(&mut Core, &mut Parking<'_>) -> Step<T>,
+    ) -> Poll<T> {
+        let mut parking = Parking { waker: cx.waker(), spare: None };
+        loop {
+            let stepped = step(&mut self.core.borrow_mut(), &mut parking);
+            match stepped {
+                Step::Ready(value) => return Poll::Ready(value),
+                Step::Parked => return Poll::Pending,
+                Step::NeedsWaker => {
+                    assert!(parking.spare.is_none(), "rotor: a step refused the waker it asked for");
+                    parking.spare = Some(parking.waker.clone());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Which runtime the thread is in, and which it has.
+//!
+//! Objects hold their loop's number and look their runtime up, so that they can outlive it. All
+//! access goes through `try_with`: an object dropped while the thread's storage is being destroyed
+//! finds no runtime, and its runtime closes what is left by itself.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use crate::runtime::core::Shared;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Shared>>> = const { RefCell::new(None) };
+    static LIVE: RefCell<Vec<Weak<Shared>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a panic or an error says of something that only works inside a runtime.
+pub(crate) const OUTSIDE: &str =
+    "is called outside a runtime; call it inside Runtime::block_on or #[rotor::main]";
+
+/// The runtime the thread is in.
+#[inline]
+pub(crate) fn current() -> Option<Rc<Shared>> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// The runtime the thread is in.
+///
+/// # Panics
+/// When it is in none. `what` is the function that was called.
+#[track_caller]
+pub(crate) fn current_named(what: &str) -> Rc<Shared> {
+    current().unwrap_or_else(|| panic!("rotor: {what} {OUTSIDE}"))
+}
+
+/// The loop's clock, in nanoseconds: that of the runtime the thread is in. Outside of all it is the
+/// clock that the native backends read, so that points in time from outside mean the same inside.
+#[inline]
+pub(crate) fn clock_now() -> u64 {
+    match current() {
+        Some(shared) => shared.core.borrow().event_loop.now(),
+        None => crate::sys::clock::now_ns(),
+    }
+}
+
+/// A runtime of this thread by its number, whether the thread is in it or not.
+pub(crate) fn find(id: u32) -> Option<Rc<Shared>> {
+    if let Some(shared) = current() {
+        if shared.id == id {
+            return Some(shared);
+        }
+    }
+    let found = LIVE.try_with(|live| {
+        live.borrow().iter().filter_map(Weak::upgrade).find(|shared| shared.id == id)
+    });
+    found.ok().flatten()
+}
+
+/// Notes that a runtime lives on this thread.
+pub(crate) fn register(shared: &Rc<Shared>) {
+    let weak = Rc::downgrade(shared);
+    let _ = LIVE.try_with(|live| live.borrow_mut().push(weak));
+}
+
+/// Notes that it does no more.
+pub(crate) fn unregister(id: u32) {
+    let _ = LIVE.try_with(|live| {
+        live.borrow_mut().retain(|weak| weak.upgrade().is_some_and(|shared| shared.id != id));
+    });
+}
+
+/// The thread is in a runtime while this lives; then in the one it was in before.
+pub(crate) struct Entered {
+    before: Option<Rc<Shared>>,
+    switched: bool,
+}
+
+impl Entered {
+    pub(crate) fn enter(shared: &Rc<Shared>) -> Entered {
+        let mut inside = Some(shared.clone());
+        let switched = CURRENT
+            .try_with(|current| std::mem::swap(&mut *current.borrow_mut(), &mut inside))
+            .is_ok();
+        Entered { before: inside.filter(|_| switched), switched }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.switched {
+            return;
+        }
+        let before = self.before.take();
+        let left = CURRENT.try_with(|current| std::mem::replace(&mut *current.borrow_mut(), before));
+        drop(left);
+    }
+}

@@ -1,0 +1,218 @@
+//! From events to wakers: each event of a tick changes one row and wakes who waits there.
+
+use std::task::Waker;
+
+use crate::event::Event;
+use crate::op::Descriptor;
+use crate::runtime::core::{Core, Shared};
+use crate::runtime::streams::{Hand, Receiving, Row};
+use crate::runtime::waits::{Ended, WaitKey, let_go};
+
+/// What an operation was submitted for. It stands in the top four bits of its `user_data`, above 28
+/// bits of a row's index and 32 of its generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    /// A receive into a picked buffer, for a stream.
+    Receive = 1,
+    /// A receive behind the bytes in hand, for a stream.
+    Fill = 2,
+    /// A poll for room to write, for a stream.
+    Room = 3,
+    /// An accept, for a listener.
+    Accept = 4,
+    /// A close.
+    Close = 5,
+    /// A row of [`Waits`](crate::runtime::waits::Waits).
+    Wait = 6,
+}
+
+const INDEX_BITS: u32 = 28;
+const TAG_SHIFT: u32 = 60;
+
+const _: () = assert!(2 * crate::limits::ROWS_MAX as u64 <= 1 << INDEX_BITS);
+
+/// Packs what an event will need to find its row.
+pub(crate) const fn user_data(tag: Tag, index: u32, generation: u32) -> u64 {
+    (tag as u64) << TAG_SHIFT | (index as u64) << 32 | generation as u64
+}
+
+/// Unpacks it: the tag, unless it is not ours, the index and the generation.
+const fn unpack(user_data: u64) -> (Option<Tag>, u32, u32) {
+    let tag = match user_data >> TAG_SHIFT {
+        1 => Some(Tag::Receive),
+        2 => Some(Tag::Fill),
+        3 => Some(Tag::Room),
+        4 => Some(Tag::Accept),
+        5 => Some(Tag::Close),
+        6 => Some(Tag::Wait),
+        _ => None,
+    };
+    let index = (user_data >> 32) as u32 & ((1 << INDEX_BITS) - 1);
+    (tag, index, user_data as u32)
+}
+
+type Wakes = [Option<Waker>; 2];
+
+impl Shared {
+    /// Looks at every event of the last tick and wakes outside the borrow. Should a waker panic,
+    /// the rest is looked at by the next call.
+    pub(crate) fn dispatch(&self) {
+        loop {
+            let wakes = {
+                let mut core = self.core.borrow_mut();
+                let Some(index) = core.undelivered.next() else { return };
+                let event = core.events[index];
+                core.take_note(&event)
+            };
+            wakes.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+
+    /// Lets listeners try again that held connections back for want of room.
+    pub(crate) fn release_held(&self, something_ended: bool) {
+        loop {
+            let wakes = {
+                let mut core = self.core.borrow_mut();
+                if core.held.is_empty() || self.executor.free_tasks() == 0 {
+                    return;
+                }
+                if !core.held_for_task && !something_ended {
+                    return;
+                }
+                let Some(descriptor) = core.held.pop() else { return };
+                core.held_for_task &= !core.held.is_empty();
+                match core.streams.listener(descriptor) {
+                    Some(listener) => {
+                        listener.held = false;
+                        listener.wake_next()
+                    }
+                    None => [None, None],
+                }
+            };
+            wakes.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Core {
+    fn take_note(&mut self, event: &Event) -> Wakes {
+        let (tag, index, generation) = unpack(event.user_data());
+        let descriptor = Descriptor { index, generation };
+        match tag {
+            Some(Tag::Receive) => self.received(descriptor, event),
+            Some(Tag::Fill) => self.filled(descriptor, event),
+            Some(Tag::Room) => self.has_room(descriptor),
+            Some(Tag::Accept) => self.accepted(descriptor, event),
+            Some(Tag::Close) => self.closed(descriptor),
+            Some(Tag::Wait) => match self.waits.end(WaitKey { index, generation }, *event) {
+                Ended::Wake(waker) => [waker, None],
+                Ended::LetGo | Ended::Unknown => self.of_nobody(event),
+            },
+            None => self.of_nobody(event),
+        }
+    }
+
+    fn of_nobody(&mut self, event: &Event) -> Wakes {
+        let_go(&mut self.event_loop, event);
+        [None, None]
+    }
+
+    fn received(&mut self, descriptor: Descriptor, event: &Event) -> Wakes {
+        let Some(stream) = self.streams.stream(descriptor) else { return self.of_nobody(event) };
+        stream.receiving = Receiving::No;
+        stream.nonempty = event.socket_nonempty();
+        match (event.result(), event.buffer()) {
+            (Ok(0), buffer) => {
+                stream.ended = true;
+                if let Some(buffer) = buffer {
+                    self.event_loop.return_buffer(buffer);
+                }
+            }
+            (Ok(count), Some(buffer)) => {
+                stream.hand = Some(Hand { buffer, start: 0, end: count });
+            }
+            (Ok(_), None) => unreachable!("rotor: bytes were received into no buffer"),
+            (Err(error), buffer) => {
+                stream.failed = error.raw_os_error();
+                if let Some(buffer) = buffer {
+                    self.event_loop.return_buffer(buffer);
+                }
+            }
+        }
+        [stream.reader.take(), None]
+    }
+
+    fn filled(&mut self, descriptor: Descriptor, event: &Event) -> Wakes {
+        match self.streams.row(descriptor) {
+            Some(Row::Stream(stream)) => {
+                stream.receiving = Receiving::No;
+                stream.nonempty = event.socket_nonempty();
+                match event.result() {
+                    Ok(0) => stream.ended = true,
+                    Ok(count) => {
+                        if let Some(hand) = &mut stream.hand {
+                            hand.end += count;
+                        }
+                    }
+                    Err(error) => stream.failed = error.raw_os_error(),
+                }
+                stream.return_if_empty(&mut self.event_loop);
+                [stream.reader.take(), None]
+            }
+            Some(Row::Closing { filling }) => {
+                if let Some(buffer) = filling.take() {
+                    self.event_loop.return_buffer(buffer);
+                }
+                [None, None]
+            }
+            Some(Row::Vacant | Row::Listener(_) | Row::File) | None => [None, None],
+        }
+    }
+
+    fn has_room(&mut self, descriptor: Descriptor) -> Wakes {
+        let Some(stream) = self.streams.stream(descriptor) else { return [None, None] };
+        // An error of the poll is the socket's; the next send tells it.
+        stream.awaiting_room = false;
+        [stream.writer.take(), None]
+    }
+
+    fn accepted(&mut self, listener: Descriptor, event: &Event) -> Wakes {
+        let Some(row) = self.streams.listener(listener) else { return self.of_nobody(event) };
+        row.accepting = false;
+        match (event.result(), event.descriptor()) {
+            (Ok(_), descriptor) => row.accepted = descriptor,
+            (Err(error), _) => row.failed = error.raw_os_error(),
+        }
+        row.wake_next()
+    }
+
+    fn closed(&mut self, descriptor: Descriptor) -> Wakes {
+        if let Some(row) = self.streams.row(descriptor) {
+            if let Row::Closing { filling: Some(buffer) } = *row {
+                self.event_loop.return_buffer(buffer);
+            }
+            *row = Row::Vacant;
+        }
+        [None, None]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_out_again() {
+        let tags = [Tag::Receive, Tag::Fill, Tag::Room, Tag::Accept, Tag::Close, Tag::Wait];
+        for tag in tags {
+            for index in [0, 1, (1 << INDEX_BITS) - 1] {
+                for generation in [0, 1, u32::MAX] {
+                    let packed = user_data(tag, index, generation);
+                    assert_eq!(unpack(packed), (Some(tag), index, generation));
+                }
+            }
+        }
+        assert_eq!(unpack(0).0, None);
+    }
+}

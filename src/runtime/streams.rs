@@ -1,0 +1,250 @@
+//! The rows of descriptors: what a stream or a listener keeps between two calls of its futures.
+//!
+//! A row stands at its descriptor's index. Its generation tells it from the rows of earlier
+//! descriptors there: an event that names an older one finds nobody and is let go.
+
+use std::task::Waker;
+
+use crate::event_loop::Loop;
+use crate::op::{BufferId, Descriptor, Operation};
+use crate::runtime::core::Core;
+use crate::runtime::dispatch::{Tag, user_data};
+use crate::runtime::waiters::Waiters;
+
+/// Bytes received and not yet read, in a buffer of the loop.
+pub(crate) struct Hand {
+    pub(crate) buffer: BufferId,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+/// The receive in flight. There is never more than one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receiving {
+    /// None.
+    No,
+    /// Into a buffer the backend picks; only while no bytes are in hand.
+    Picked,
+    /// Into the buffer in hand, behind its bytes. Those may be read meanwhile; the buffer is
+    /// neither compacted nor returned.
+    Filling,
+}
+
+/// A stream's state.
+pub(crate) struct Stream {
+    pub(crate) hand: Option<Hand>,
+    pub(crate) receiving: Receiving,
+    /// The socket is likely to have bytes: try at once before a receive is armed.
+    pub(crate) nonempty: bool,
+    /// The peer has finished; sticky.
+    pub(crate) ended: bool,
+    /// A receive failed with this `errno`; told once.
+    pub(crate) failed: Option<i32>,
+    /// A poll for room is in flight.
+    pub(crate) awaiting_room: bool,
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
+}
+
+impl Stream {
+    fn new() -> Stream {
+        Stream {
+            hand: None,
+            receiving: Receiving::No,
+            nonempty: false,
+            ended: false,
+            failed: None,
+            awaiting_room: false,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    /// Gives the buffer in hand back once it is read empty and nothing is received into it.
+    pub(crate) fn return_if_empty(&mut self, event_loop: &mut Loop) {
+        if self.receiving == Receiving::Filling {
+            return;
+        }
+        if let Some(hand) = self.hand.take_if(|hand| hand.start == hand.end) {
+            event_loop.return_buffer(hand.buffer);
+        }
+    }
+
+    /// How many bytes are in hand.
+    pub(crate) fn in_hand(&self) -> usize {
+        self.hand.as_ref().map_or(0, |hand| (hand.end - hand.start) as usize)
+    }
+}
+
+/// A listener's state.
+pub(crate) struct Listener {
+    /// A connection nobody has taken yet.
+    pub(crate) accepted: Option<Descriptor>,
+    /// An accept is in flight; only while no connection is untaken.
+    pub(crate) accepting: bool,
+    /// An accept failed with this `errno`; told once.
+    pub(crate) failed: Option<i32>,
+    /// It stands in [`Core::held`](crate::runtime::Core).
+    pub(crate) held: bool,
+    pub(crate) waiters: Waiters,
+    /// Whoever called `poll_accept` last. Woken along with the first in the queue, since nothing
+    /// says whether it still cares.
+    pub(crate) poller: Option<Waker>,
+}
+
+impl Listener {
+    fn new() -> Listener {
+        Listener {
+            accepted: None,
+            accepting: false,
+            failed: None,
+            held: false,
+            waiters: Waiters::default(),
+            poller: None,
+        }
+    }
+
+    /// Who is to be woken when a connection or an error is there, or may be had again.
+    pub(crate) fn wake_next(&mut self) -> [Option<Waker>; 2] {
+        [self.waiters.next(), self.poller.take()]
+    }
+}
+
+/// What stands in a row.
+pub(crate) enum Row {
+    /// Nothing.
+    Vacant,
+    /// A stream in use.
+    Stream(Stream),
+    /// A listener in use.
+    Listener(Box<Listener>),
+    /// A file in use.
+    File,
+    /// Closed. The buffer, if any, is being received into, and is returned by that receive's event.
+    Closing { filling: Option<BufferId> },
+}
+
+/// The rows. They come into being as they are first used, up to the limit.
+pub(crate) struct Streams {
+    rows: Vec<(u32, Row)>,
+}
+
+impl Streams {
+    /// Memory for `limit` rows, in bytes.
+    pub(crate) fn memory_bytes(limit: u32) -> usize {
+        limit as usize * size_of::<(u32, Row)>()
+    }
+
+    pub(crate) fn new(limit: u32) -> Streams {
+        Streams { rows: Vec::with_capacity(limit as usize) }
+    }
+
+    /// The row of a descriptor; nothing if another generation stands there.
+    pub(crate) fn row(&mut self, descriptor: Descriptor) -> Option<&mut Row> {
+        match self.rows.get_mut(descriptor.index as usize) {
+            Some((generation, row)) if *generation == descriptor.generation => Some(row),
+            Some(_) | None => None,
+        }
+    }
+
+    pub(crate) fn stream(&mut self, descriptor: Descriptor) -> Option<&mut Stream> {
+        match self.row(descriptor)? {
+            Row::Stream(stream) => Some(stream),
+            Row::Vacant | Row::Listener(_) | Row::File | Row::Closing { .. } => None,
+        }
+    }
+
+    pub(crate) fn listener(&mut self, descriptor: Descriptor) -> Option<&mut Listener> {
+        match self.row(descriptor)? {
+            Row::Listener(listener) => Some(listener),
+            Row::Vacant | Row::Stream(_) | Row::File | Row::Closing { .. } => None,
+        }
+    }
+
+    /// A new descriptor moves in. A buffer that its predecessor's last receive still held goes back:
+    /// the loop gives an index out again only when every operation on it is over.
+    fn put(&mut self, event_loop: &mut Loop, descriptor: Descriptor, row: Row) {
+        let index = descriptor.index as usize;
+        assert!(
+            index < self.rows.capacity(),
+            "rotor: the loop gave out descriptor {index} beyond its limit of sockets"
+        );
+        while self.rows.len() <= index {
+            self.rows.push((0, Row::Vacant));
+        }
+        let place = &mut self.rows[index];
+        match place.1 {
+            Row::Vacant | Row::Closing { filling: None } => {}
+            Row::Closing { filling: Some(buffer) } => event_loop.return_buffer(buffer),
+            Row::Stream(_) | Row::Listener(_) | Row::File => {
+                panic!("rotor: the loop gave out descriptor {index} while it is in use")
+            }
+        }
+        *place = (descriptor.generation, row);
+    }
+
+    /// The first descriptor at or after `from` that is in use and not closing.
+    pub(crate) fn next_open(&self, from: u32) -> Option<Descriptor> {
+        let (index, (generation, _)) =
+            self.rows.iter().enumerate().skip(from as usize).find(|(_, (_, row))| match row {
+                Row::Stream(_) | Row::Listener(_) | Row::File => true,
+                Row::Vacant | Row::Closing { .. } => false,
+            })?;
+        Some(Descriptor { index: index as u32, generation: *generation })
+    }
+}
+
+impl Core {
+    /// A new stream moves into its row.
+    pub(crate) fn put_stream(&mut self, descriptor: Descriptor) {
+        self.streams.put(&mut self.event_loop, descriptor, Row::Stream(Stream::new()));
+    }
+
+    /// A new listener moves into its row.
+    pub(crate) fn put_listener(&mut self, descriptor: Descriptor) {
+        let row = Row::Listener(Box::new(Listener::new()));
+        self.streams.put(&mut self.event_loop, descriptor, row);
+    }
+
+    /// A new file moves into its row.
+    pub(crate) fn put_file(&mut self, descriptor: Descriptor) {
+        self.streams.put(&mut self.event_loop, descriptor, Row::File);
+    }
+
+    /// Closes a descriptor: the row keeps nothing but a buffer that is being received into. What the
+    /// row held is handed out, since dropping its wakers runs foreign code.
+    pub(crate) fn close(&mut self, descriptor: Descriptor) -> Option<Row> {
+        let row = self.streams.row(descriptor)?;
+        match row {
+            Row::Vacant | Row::Closing { .. } => return None,
+            Row::Stream(_) | Row::Listener(_) | Row::File => {}
+        }
+        let mut taken = std::mem::replace(row, Row::Closing { filling: None });
+        match &mut taken {
+            Row::Stream(stream) => match (stream.hand.take(), stream.receiving) {
+                (Some(hand), Receiving::Filling) => {
+                    *row = Row::Closing { filling: Some(hand.buffer) };
+                }
+                (Some(hand), Receiving::No | Receiving::Picked) => {
+                    self.event_loop.return_buffer(hand.buffer);
+                }
+                (None, _) => {}
+            },
+            Row::Listener(listener) => {
+                if let Some(untaken) = listener.accepted.take() {
+                    self.submit_close(untaken);
+                }
+            }
+            Row::File | Row::Vacant | Row::Closing { .. } => {}
+        }
+        self.submit_close(descriptor);
+        Some(taken)
+    }
+
+    fn submit_close(&mut self, descriptor: Descriptor) {
+        let data = user_data(Tag::Close, descriptor.index, descriptor.generation);
+        // A close is never refused for want of room. In a forked child it is: the parent's
+        // descriptors are the parent's to close, and the child's copies go with the process.
+        let _ = self.event_loop.submit(Operation::close(descriptor), data);
+    }
+}

@@ -1,0 +1,19 @@
+//! The system's calls, thin and by descriptor number: sockets, addresses, the clock, wake-ups, forks.
+//!
+//! Nothing here knows a loop, a token or a future. Results are the kernel's: a count or a negative
+//! `errno` where a backend hands the number on, an [`io::Result`](std::io::Result) where a person
+//! reads it. Sockets are always close-on-exec, and always *blocking*: on a socket with `O_NONBLOCK`
+//! io_uring answers `-EAGAIN` at once where it would otherwise arm a poll and wait (`io_recv` and
+//! its like look at the file's flags, Linux 5.7 to date). Calls that must not block say so
+//! themselves, with `MSG_DONTWAIT`.
+#![deny(unsafe_code)]
+
+pub mod address;
+pub(crate) mod clock;
+#[allow(unsafe_code)]
+pub(crate) mod descriptor;
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+pub(crate) mod fork;
+#[cfg(target_os = "linux")]
+pub(crate) mod wake;

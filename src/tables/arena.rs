@@ -1,0 +1,289 @@
+//! The loop's memory: one allocation, cut into tables at start.
+//!
+//! # Unsafe
+//! Tables are raw slices of the arena. What keeps them sound:
+//! - every table is cut from its own range, aligned for its type, and none is cut twice;
+//! - a row is read only below `len`, the rows written so far; memory above is never read;
+//! - the owner ([`Loop`](crate::Loop)) drops its tables before the arena, or leaks both.
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::{Index, IndexMut};
+use std::ptr::NonNull;
+
+use crate::error::CreateError;
+
+/// The arena's alignment: a page, as a provided-buffer ring needs.
+pub(crate) const ARENA_ALIGN: usize = 4096;
+
+/// Adds up what tables will take; [`Arena::table`] cuts by the same rule in the same order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plan {
+    bytes: usize,
+}
+
+impl Plan {
+    /// Accounts for `rows` of `T`; answers where they begin.
+    pub(crate) fn table<T>(&mut self, rows: u32) -> usize {
+        self.range(size_of::<T>() * rows as usize, align_of::<T>().max(64))
+    }
+
+    /// Accounts for bytes at an alignment; answers where they begin.
+    pub(crate) fn range(&mut self, bytes: usize, align: usize) -> usize {
+        let start = self.bytes.next_multiple_of(align);
+        self.bytes = start + bytes;
+        start
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.next_multiple_of(ARENA_ALIGN)
+    }
+}
+
+/// The memory, and how much of it is cut.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    bytes: usize,
+    plan: Plan,
+    /// Set when the arena was allocated here and is to be freed here.
+    owned: Option<Layout>,
+}
+
+impl Arena {
+    /// Reserves memory. It is not zeroed: pages stay untouched until a row is used.
+    pub(crate) fn new(bytes: usize) -> Result<Arena, CreateError> {
+        let out_of_memory = CreateError::OutOfMemory { needed: bytes };
+        let Ok(layout) = Layout::from_size_align(bytes.max(1), ARENA_ALIGN) else {
+            return Err(out_of_memory);
+        };
+        // SAFETY: the layout's size is above zero. The allocation is owned by this arena and freed
+        // once, in `Drop`.
+        let base = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(out_of_memory)?;
+        Ok(Arena { base, bytes, plan: Plan::default(), owned: Some(layout) })
+    }
+
+    /// Uses memory the program hands in for good.
+    pub(crate) fn in_memory(
+        memory: &'static mut [MaybeUninit<u8>],
+        needed: usize,
+    ) -> Result<Arena, CreateError> {
+        let address = memory.as_ptr().addr();
+        let skip = address.next_multiple_of(ARENA_ALIGN) - address;
+        let given = memory.len().saturating_sub(skip);
+        if given < needed {
+            return Err(CreateError::MemoryTooSmall { needed: needed + ARENA_ALIGN - 1, given });
+        }
+        let base = NonNull::from(&mut memory[skip..]).cast::<u8>();
+        Ok(Arena { base, bytes: needed, plan: Plan::default(), owned: None })
+    }
+
+    /// Cuts a table of at most `rows`.
+    pub(crate) fn table<T>(&mut self, rows: u32) -> Table<T> {
+        let start = self.plan.table::<T>(rows);
+        assert!(self.plan.bytes <= self.bytes, "the arena was planned too small");
+        // SAFETY: `start` lies in the allocation, checked above, so the pointer stays in bounds.
+        let first = unsafe { self.base.add(start) }.cast::<T>();
+        Table { first, len: 0, capacity: rows }
+    }
+
+    /// Never frees the memory: something may still write it.
+    pub(crate) fn leak(&mut self) {
+        self.owned = None;
+    }
+
+    /// Cuts plain bytes.
+    pub(crate) fn range(&mut self, bytes: usize, align: usize) -> NonNull<u8> {
+        let start = self.plan.range(bytes, align);
+        assert!(self.plan.bytes <= self.bytes, "the arena was planned too small");
+        // SAFETY: as in `table`.
+        unsafe { self.base.add(start) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if let Some(layout) = self.owned {
+            // SAFETY: allocated in `new` with this layout. The loop drops its arena only after
+            // every operation has ended (or leaks it), so neither a table nor the kernel uses it.
+            unsafe { alloc::dealloc(self.base.as_ptr(), layout) }
+        }
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// A table of at most `capacity` rows; the first `len` are written.
+pub(crate) struct Table<T> {
+    first: NonNull<T>,
+    len: u32,
+    capacity: u32,
+}
+
+impl<T> Table<T> {
+    /// Rows written so far. Rows are recycled by their owner, so this is also the high-water mark.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Writes the next row, if there is one; answers its index.
+    pub(crate) fn push(&mut self, row: T) -> Option<u32> {
+        if self.len == self.capacity {
+            return None;
+        }
+        let index = self.len;
+        // SAFETY: `index < capacity`, so the row lies in the table's own range of the arena, which
+        // outlives the table. It was never written, so nothing is overwritten undropped.
+        unsafe { self.first.add(index as usize).write(row) };
+        self.len += 1;
+        Some(index)
+    }
+
+    /// The row's address, for the kernel to read or write. Valid as long as the arena.
+    pub(crate) fn address_of(&mut self, index: u32) -> *mut T {
+        assert!(index < self.len);
+        // SAFETY: `index < len <= capacity`, in bounds of the table's range.
+        unsafe { self.first.add(index as usize) }.as_ptr()
+    }
+}
+
+impl<T> Index<u32> for Table<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: u32) -> &T {
+        assert!(index < self.len);
+        // SAFETY: `index < len`: the row is written and in bounds; the borrow of the table keeps
+        // others from writing it.
+        unsafe { self.first.add(index as usize).as_ref() }
+    }
+}
+
+impl<T> IndexMut<u32> for Table<T> {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        assert!(index < self.len);
+        // SAFETY: as in `index`, and the table is borrowed mutably.
+        unsafe { self.first.add(index as usize).as_mut() }
+    }
+}
+
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<T>() {
+            for index in 0..self.len {
+                // SAFETY: `index < len`: the row is written, and dropped here once.
+                unsafe { self.first.add(index as usize).drop_in_place() }
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({} of {})", self.len, self.capacity)
+    }
+}
+
+/// The receive buffers, as one range of bytes. The kernel writes the parts that are out to it.
+#[derive(Debug)]
+pub(crate) struct BufferBytes {
+    base: NonNull<u8>,
+    count: u32,
+    bytes: u32,
+}
+
+impl BufferBytes {
+    pub(crate) fn new(arena: &mut Arena, count: u32, bytes: u32) -> BufferBytes {
+        let base = arena.range(count as usize * bytes as usize, ARENA_ALIGN);
+        BufferBytes { base, count, bytes }
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// The address of a byte of a buffer, for the kernel to write from there to the buffer's end.
+    pub(crate) fn address_of(&self, buffer: u16, offset: u32) -> *mut u8 {
+        assert!(u32::from(buffer) < self.count && offset <= self.bytes);
+        // SAFETY: in bounds of the range by the assertion.
+        unsafe { self.base.add(buffer as usize * self.bytes as usize + offset as usize) }.as_ptr()
+    }
+
+    /// Bytes the kernel has written and no longer touches. The caller ([`Buffers`]) has checked that
+    /// the buffer is held and that the range ends before what is in flight.
+    ///
+    /// [`Buffers`]: crate::tables::buffers::Buffers
+    pub(crate) fn read(&self, buffer: u16, start: u32, end: u32) -> &[u8] {
+        assert!(start <= end && end <= self.bytes);
+        let first = self.address_of(buffer, start);
+        // SAFETY: in bounds by the assertions. The bytes are initialised: the kernel reported them
+        // received, or `zero` wrote them. No request that writes them is in flight: `Buffers` keeps
+        // where the kernel may write, and the shared borrow keeps the loop from handing more out.
+        unsafe { std::slice::from_raw_parts(first, (end - start) as usize) }
+    }
+
+    /// Moves bytes to the buffer's start. No request on the buffer is in flight (`Buffers` checks).
+    pub(crate) fn compact(&mut self, buffer: u16, start: u32, end: u32) {
+        assert!(start <= end && end <= self.bytes);
+        let from = self.address_of(buffer, start);
+        let to = self.address_of(buffer, 0);
+        // SAFETY: both ranges lie in the buffer; `copy` allows them to overlap.
+        unsafe { std::ptr::copy(from, to, (end - start) as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_and_the_arena_agree() {
+        let mut plan = Plan::default();
+        plan.table::<u8>(3);
+        plan.table::<u64>(5);
+        plan.range(100, ARENA_ALIGN);
+        let mut arena = Arena::new(plan.bytes()).unwrap();
+        let mut bytes = arena.table::<u8>(3);
+        let mut words = arena.table::<u64>(5);
+        let page = arena.range(100, ARENA_ALIGN);
+        assert_eq!(page.as_ptr().addr() % ARENA_ALIGN, 0);
+        for n in 0..3 {
+            assert_eq!(bytes.push(n), Some(u32::from(n)));
+        }
+        assert_eq!(bytes.push(9), None);
+        assert_eq!(words.push(77), Some(0));
+        assert_eq!((bytes[2], words[0]), (2, 77));
+    }
+
+    #[test]
+    fn rows_are_dropped_once() {
+        let counter = std::rc::Rc::new(());
+        let mut plan = Plan::default();
+        plan.table::<std::rc::Rc<()>>(4);
+        let mut arena = Arena::new(plan.bytes()).unwrap();
+        let mut table = arena.table(4);
+        table.push(counter.clone());
+        table.push(counter.clone());
+        assert_eq!(std::rc::Rc::strong_count(&counter), 3);
+        drop(table);
+        assert_eq!(std::rc::Rc::strong_count(&counter), 1);
+    }
+
+    #[test]
+    fn memory_handed_in_may_be_unaligned_but_not_short() {
+        let memory = Box::leak(vec![MaybeUninit::<u8>::uninit(); 3 * ARENA_ALIGN].into_boxed_slice());
+        assert!(Arena::in_memory(&mut memory[1..], ARENA_ALIGN).is_ok());
+        let memory = Box::leak(vec![MaybeUninit::<u8>::uninit(); 100].into_boxed_slice());
+        let error = Arena::in_memory(memory, ARENA_ALIGN).unwrap_err();
+        assert!(matches!(error, CreateError::MemoryTooSmall { .. }));
+    }
+}

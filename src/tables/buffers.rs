@@ -1,0 +1,183 @@
+#![deny(unsafe_code)]
+//! The receive buffers: who has each one.
+//!
+//! A buffer is free, provided to the backend, or held: named by an event and not yet returned. While
+//! a receive fills the rest of a held buffer, only the bytes before that may be looked at.
+
+use std::ops::Range;
+
+use crate::op::BufferId;
+use crate::tables::NONE;
+use crate::tables::arena::{Arena, BufferBytes, Plan, Table};
+use crate::tables::slots::Usage;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Free,
+    Provided,
+    Held,
+    /// Held, and a receive writes the bytes after `filled`.
+    Filling,
+    /// Held, and a send reads it.
+    Sending,
+}
+
+#[derive(Debug)]
+struct Row {
+    holder: Holder,
+    /// Bytes from the start that have been received.
+    filled: u32,
+    /// The free list.
+    next: u32,
+}
+
+/// The buffers. The last returned is the first to be used again, so a small warm set serves.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    rows: Table<Row>,
+    bytes: BufferBytes,
+    buffer_bytes: u32,
+    free: u32,
+    provided: u32,
+    held: Usage,
+}
+
+impl Buffers {
+    pub(crate) fn plan(plan: &mut Plan, count: u32, buffer_bytes: u32) {
+        plan.table::<Row>(count);
+        let bytes = count as usize * buffer_bytes as usize;
+        plan.range(bytes, crate::tables::arena::ARENA_ALIGN);
+    }
+
+    pub(crate) fn new(arena: &mut Arena, count: u32, buffer_bytes: u32) -> Buffers {
+        Buffers {
+            rows: arena.table(count),
+            bytes: BufferBytes::new(arena, count, buffer_bytes),
+            buffer_bytes,
+            free: NONE,
+            provided: 0,
+            held: Usage::new(count),
+        }
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.bytes.base()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.held
+    }
+
+    pub(crate) fn provided(&self) -> u32 {
+        self.provided
+    }
+
+    /// Takes a free buffer to provide to the backend.
+    pub(crate) fn provide(&mut self) -> Option<u16> {
+        let index = if self.free == NONE {
+            self.rows.push(Row { holder: Holder::Free, filled: 0, next: NONE })?
+        } else {
+            let index = self.free;
+            self.free = self.rows[index].next;
+            index
+        };
+        self.rows[index].holder = Holder::Provided;
+        self.provided += 1;
+        Some(index as u16)
+    }
+
+    /// The backend named a provided buffer: it is held now.
+    pub(crate) fn received(&mut self, buffer: u16, length: u32) {
+        let length = length.min(self.buffer_bytes);
+        let row = &mut self.rows[u32::from(buffer)];
+        assert!(row.holder == Holder::Provided, "rotor: the backend named a buffer it was not given");
+        row.holder = Holder::Held;
+        row.filled = length;
+        self.provided -= 1;
+        self.held.take();
+    }
+
+    fn held(&self, buffer: BufferId) -> &Row {
+        let row = &self.rows[u32::from(buffer.0)];
+        let held = matches!(row.holder, Holder::Held | Holder::Filling | Holder::Sending);
+        assert!(held, "rotor: {buffer:?} is not held; it was returned already");
+        row
+    }
+
+    /// Received bytes of a held buffer.
+    #[track_caller]
+    pub(crate) fn bytes(&self, buffer: BufferId, range: Range<u32>) -> &[u8] {
+        let filled = self.held(buffer).filled;
+        assert!(range.end <= filled, "rotor: only {filled} bytes of {buffer:?} were received");
+        self.bytes.read(buffer.0, range.start, range.end)
+    }
+
+    /// A receive is to fill the buffer from `offset`: where to, and how much fits.
+    pub(crate) fn begin_filling(&mut self, buffer: BufferId, offset: u32) -> (*mut u8, u32) {
+        let row = self.held(buffer);
+        assert!(row.holder == Holder::Held, "rotor: {buffer:?} is in use by an operation");
+        assert!(offset <= row.filled, "rotor: a receive into {buffer:?} would leave a gap");
+        let row = &mut self.rows[u32::from(buffer.0)];
+        row.holder = Holder::Filling;
+        row.filled = offset;
+        (self.bytes.address_of(buffer.0, offset), self.buffer_bytes - offset)
+    }
+
+    /// That receive ended.
+    pub(crate) fn end_filling(&mut self, buffer: u16, length: u32) {
+        let row = &mut self.rows[u32::from(buffer)];
+        debug_assert_eq!(row.holder, Holder::Filling);
+        row.holder = Holder::Held;
+        row.filled += length;
+    }
+
+    /// A send is to read received bytes of the buffer: where they lie.
+    #[track_caller]
+    pub(crate) fn begin_sending(&mut self, buffer: BufferId, range: Range<u32>) -> *const u8 {
+        let row = self.held(buffer);
+        assert!(row.holder == Holder::Held, "rotor: {buffer:?} is in use by an operation");
+        let first = self.bytes(buffer, range).as_ptr();
+        self.rows[u32::from(buffer.0)].holder = Holder::Sending;
+        first
+    }
+
+    /// The operation on a held buffer ended.
+    pub(crate) fn end_sending(&mut self, buffer: u16) {
+        let row = &mut self.rows[u32::from(buffer)];
+        debug_assert_eq!(row.holder, Holder::Sending);
+        row.holder = Holder::Held;
+    }
+
+    /// Moves bytes to the buffer's start and forgets the rest.
+    pub(crate) fn compact(&mut self, buffer: BufferId, range: Range<u32>) {
+        let row = self.held(buffer);
+        assert!(row.holder == Holder::Held, "rotor: {buffer:?} is in use by an operation");
+        assert!(range.end <= row.filled && range.start <= range.end);
+        self.bytes.compact(buffer.0, range.start, range.end);
+        self.rows[u32::from(buffer.0)].filled = range.end - range.start;
+    }
+
+    /// Takes a held buffer back.
+    #[track_caller]
+    pub(crate) fn give_back(&mut self, buffer: BufferId) {
+        let row = self.held(buffer);
+        assert!(row.holder == Holder::Held, "rotor: {buffer:?} is in use by an operation");
+        self.release(buffer.0);
+        self.held.give_back();
+    }
+
+    /// The backend named a buffer it put nothing in.
+    pub(crate) fn unused(&mut self, buffer: u16) {
+        assert!(self.rows[u32::from(buffer)].holder == Holder::Provided);
+        self.provided -= 1;
+        self.release(buffer);
+    }
+
+    fn release(&mut self, buffer: u16) {
+        let free = self.free;
+        let row = &mut self.rows[u32::from(buffer)];
+        row.holder = Holder::Free;
+        row.next = free;
+        self.free = u32::from(buffer);
+    }
+}

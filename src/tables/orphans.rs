@@ -1,0 +1,135 @@
+#![deny(unsafe_code)]
+//! Buffers the loop keeps while an operation uses them. Whoever submitted the operation may be gone
+//! by the time it ends: the buffer is then an orphan, and freed with the final event.
+
+use crate::op::OrphanId;
+use crate::tables::NONE;
+use crate::tables::arena::{Arena, Plan, Table};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    InFlight,
+    /// In flight, and nobody will reclaim it.
+    Abandoned,
+    /// Its operation has ended.
+    Ended,
+}
+
+#[derive(Debug)]
+struct Row {
+    bytes: Vec<u8>,
+    generation: u32,
+    state: State,
+    next: u32,
+}
+
+/// The buffers in flight.
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    rows: Table<Row>,
+    free: u32,
+    abandoned: u64,
+}
+
+impl Orphans {
+    pub(crate) fn plan(plan: &mut Plan, capacity: u32) {
+        plan.table::<Row>(capacity);
+    }
+
+    pub(crate) fn new(arena: &mut Arena, capacity: u32) -> Orphans {
+        Orphans { rows: arena.table(capacity), free: NONE, abandoned: 0 }
+    }
+
+    /// How many were ever abandoned in flight.
+    pub(crate) fn abandoned(&self) -> u64 {
+        self.abandoned
+    }
+
+    /// Keeps a buffer. The address of its bytes does not change until it is taken out again.
+    pub(crate) fn keep(&mut self, bytes: Vec<u8>) -> Result<OrphanId, Vec<u8>> {
+        if self.free == NONE {
+            if self.rows.len() == self.rows.capacity() {
+                return Err(bytes);
+            }
+            let row = Row { bytes, generation: 1, state: State::InFlight, next: NONE };
+            let index = self.rows.push(row).expect("checked above");
+            return Ok(OrphanId { index, generation: 1 });
+        }
+        let index = self.free;
+        let row = &mut self.rows[index];
+        self.free = row.next;
+        row.bytes = bytes;
+        row.state = State::InFlight;
+        Ok(OrphanId { index, generation: row.generation })
+    }
+
+    /// The bytes, for the kernel.
+    pub(crate) fn address(&mut self, index: u32) -> (*mut u8, usize) {
+        let bytes = &mut self.rows[index].bytes;
+        (bytes.as_mut_ptr(), bytes.len())
+    }
+
+    /// The operation has ended; answers the buffer's name, or frees it if it was abandoned.
+    pub(crate) fn end(&mut self, index: u32) -> Option<OrphanId> {
+        let row = &mut self.rows[index];
+        let generation = row.generation;
+        match row.state {
+            State::Abandoned => {
+                self.release(index);
+                None
+            }
+            State::InFlight => {
+                row.state = State::Ended;
+                Some(OrphanId { index, generation })
+            }
+            State::Free | State::Ended => unreachable!("an operation ended twice"),
+        }
+    }
+
+    fn find(&self, orphan: OrphanId) -> Option<u32> {
+        let live = orphan.index < self.rows.len()
+            && self.rows[orphan.index].generation == orphan.generation;
+        live.then_some(orphan.index)
+    }
+
+    /// Takes the buffer out after its operation has ended.
+    pub(crate) fn reclaim(&mut self, orphan: OrphanId) -> Option<Vec<u8>> {
+        let index = self.find(orphan).filter(|&index| self.rows[index].state == State::Ended)?;
+        Some(self.release(index))
+    }
+
+    /// Nobody will reclaim it: free it now, or when its operation ends.
+    pub(crate) fn abandon(&mut self, orphan: OrphanId) {
+        let Some(index) = self.find(orphan) else { return };
+        match self.rows[index].state {
+            State::InFlight => {
+                self.rows[index].state = State::Abandoned;
+                self.abandoned += 1;
+            }
+            State::Ended => drop(self.release(index)),
+            State::Free | State::Abandoned => {}
+        }
+    }
+
+    fn release(&mut self, index: u32) -> Vec<u8> {
+        let free = self.free;
+        let row = &mut self.rows[index];
+        row.state = State::Free;
+        row.generation = row.generation.wrapping_add(1);
+        row.next = free;
+        let bytes = std::mem::take(&mut row.bytes);
+        self.free = index;
+        bytes
+    }
+
+    /// Gives up every buffer still in flight to whatever may still write it.
+    pub(crate) fn leak(&mut self) {
+        for index in 0..self.rows.len() {
+            let row = &mut self.rows[index];
+            if matches!(row.state, State::InFlight | State::Abandoned) {
+                std::mem::forget(std::mem::take(&mut row.bytes));
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+#![deny(unsafe_code)]
+//! Sockets: a row for each descriptor the loop owns.
+
+use crate::event::EventKind;
+use crate::op::Descriptor;
+use crate::sys::address::RawAddress;
+use crate::tables::NONE;
+use crate::tables::arena::{Arena, Plan, Table};
+use crate::tables::list::List;
+use crate::tables::slots::Usage;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DescriptorKind {
+    /// A connected stream: its operations keep their order, and closing it delivers what was written.
+    Stream,
+    /// A listener.
+    Listener,
+    /// A file: its positional operations run side by side.
+    File,
+}
+
+/// Where a row stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// On the free list.
+    Free,
+    /// Kept for a connection an accept in the kernel may bring.
+    Reserved,
+    /// Open for operations.
+    Open,
+    /// A close was submitted; operations on it are ending.
+    Closing,
+    /// All operations have ended and the write side is shut; waiting for the peer to take the rest.
+    Lingering,
+}
+
+/// Which order an operation keeps on its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// What the peer sends, or connections it makes.
+    Receive,
+    /// What goes to the peer.
+    Send,
+    /// No order: polls and file operations.
+    Other,
+}
+
+pub(crate) fn direction_of(kind: EventKind) -> Direction {
+    match kind {
+        EventKind::Accept | EventKind::Receive => Direction::Receive,
+        EventKind::Connect
+        | EventKind::Send
+        | EventKind::SendVectored
+        | EventKind::Shutdown => Direction::Send,
+        EventKind::Nop
+        | EventKind::Poll
+        | EventKind::Close
+        | EventKind::Read
+        | EventKind::Write
+        | EventKind::Timer => Direction::Other,
+    }
+}
+
+/// One direction of a socket: at most one operation with the backend, the rest behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
+    pub(crate) current: u32,
+    pub(crate) waiting: List,
+}
+
+impl Lane {
+    const EMPTY: Lane = Lane { current: NONE, waiting: List::EMPTY };
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.current == NONE && self.waiting.is_empty()
+    }
+}
+
+/// A row.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) fd: i32,
+    pub(crate) generation: u32,
+    pub(crate) kind: DescriptorKind,
+    pub(crate) phase: Phase,
+    /// A receive saw the end or a failure: nothing unread can be in the socket.
+    pub(crate) saw_end: bool,
+    /// Closing ran into a bound: no more waiting.
+    pub(crate) overdue: bool,
+    pub(crate) receive: Lane,
+    pub(crate) send: Lane,
+    /// Polls and file operations, which keep no order.
+    pub(crate) others: List,
+    /// The close operation's slot.
+    pub(crate) close: u32,
+    /// Free list, or the list of rows that are closing.
+    pub(crate) next: u32,
+    pub(crate) previous: u32,
+    pub(crate) check_ns: u64,
+    pub(crate) deadline_ns: u64,
+    pub(crate) pause_ns: u64,
+    pub(crate) discarded: u64,
+}
+
+impl Socket {
+    fn new(generation: u32, kind: DescriptorKind, phase: Phase) -> Socket {
+        Socket {
+            fd: -1,
+            generation,
+            kind,
+            phase,
+            saw_end: false,
+            overdue: false,
+            receive: Lane::EMPTY,
+            send: Lane::EMPTY,
+            others: List::EMPTY,
+            close: NONE,
+            next: NONE,
+            previous: NONE,
+            check_ns: u64::MAX,
+            deadline_ns: u64::MAX,
+            pause_ns: 0,
+            discarded: 0,
+        }
+    }
+
+    /// Whether no operation is left on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.receive.is_idle() && self.send.is_idle() && self.others.is_empty()
+    }
+}
+
+/// The table, with what the kernel reads and writes beside it: an address and a message header a row.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    rows: Table<Socket>,
+    addresses: Table<RawAddress>,
+    messages: Table<libc::msghdr>,
+    free: u32,
+    usage: Usage,
+}
+
+impl Sockets {
+    pub(crate) fn plan(plan: &mut Plan, capacity: u32) {
+        plan.table::<Socket>(capacity);
+        plan.table::<RawAddress>(capacity);
+        plan.table::<libc::msghdr>(capacity);
+    }
+
+    pub(crate) fn new(arena: &mut Arena, capacity: u32) -> Sockets {
+        Sockets {
+            rows: arena.table(capacity),
+            addresses: arena.table(capacity),
+            messages: arena.table(capacity),
+            free: NONE,
+            usage: Usage::new(capacity),
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Rows ever used.
+    pub(crate) fn touched(&self) -> u32 {
+        self.rows.len()
+    }
+
+    /// Takes a row.
+    pub(crate) fn take(&mut self, kind: DescriptorKind, phase: Phase) -> Option<u32> {
+        if !self.usage.take() {
+            return None;
+        }
+        if self.free == NONE {
+            self.addresses.push(RawAddress::EMPTY);
+            self.messages.push(message(std::ptr::null(), 0));
+            return self.rows.push(Socket::new(1, kind, phase));
+        }
+        let index = self.free;
+        self.free = self.rows[index].next;
+        let generation = self.rows[index].generation;
+        self.rows[index] = Socket::new(generation, kind, phase);
+        Some(index)
+    }
+
+    /// Frees a row; handles to it are stale from here on.
+    pub(crate) fn free(&mut self, index: u32) {
+        let free = self.free;
+        let row = &mut self.rows[index];
+        debug_assert!(row.phase != Phase::Free && row.is_idle());
+        row.phase = Phase::Free;
+        row.fd = -1;
+        row.generation = row.generation.wrapping_add(1);
+        row.next = free;
+        self.free = index;
+        self.usage.give_back();
+    }
+
+    pub(crate) fn descriptor(&self, index: u32) -> Descriptor {
+        Descriptor { index, generation: self.rows[index].generation }
+    }
+
+    /// The row of a descriptor that is open.
+    pub(crate) fn find_open(&self, descriptor: Descriptor) -> Option<u32> {
+        let index = descriptor.index;
+        let open = index < self.rows.len()
+            && self.rows[index].generation == descriptor.generation
+            && self.rows[index].phase == Phase::Open;
+        open.then_some(index)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &Socket {
+        &self.rows[index]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Socket {
+        &mut self.rows[index]
+    }
+
+    /// The direction's lane, if operations of that direction keep an order.
+    pub(crate) fn lane(&mut self, index: u32, direction: Direction) -> Option<&mut Lane> {
+        let socket = &mut self.rows[index];
+        match direction {
+            Direction::Receive => Some(&mut socket.receive),
+            Direction::Send => Some(&mut socket.send),
+            Direction::Other => None,
+        }
+    }
+
+    pub(crate) fn address(&self, index: u32) -> &RawAddress {
+        &self.addresses[index]
+    }
+
+    /// Sets the row's address; answers where it lies, for the kernel.
+    pub(crate) fn set_address(&mut self, index: u32, address: RawAddress) -> *mut RawAddress {
+        self.addresses[index] = address;
+        self.addresses.address_of(index)
+    }
+
+    /// Sets the row's message header; answers where it lies, for the kernel. One is enough: at most
+    /// one send a socket is with the kernel.
+    pub(crate) fn set_message(
+        &mut self,
+        index: u32,
+        slices: *const libc::iovec,
+        count: u32,
+    ) -> *const libc::msghdr {
+        self.messages[index] = message(slices, count);
+        self.messages.address_of(index)
+    }
+}
+
+/// A message header with pieces and nothing else.
+pub(crate) fn message(slices: *const libc::iovec, count: u32) -> libc::msghdr {
+    libc::msghdr {
+        msg_name: std::ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: slices.cast_mut(),
+        msg_iovlen: count as _,
+        msg_control: std::ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    }
+}

@@ -1,0 +1,17 @@
+//! Time: points, sleeps and time-outs, on the loop's clock.
+//!
+//! Timers never fire early: a [`Sleep`] is ready only when [`Instant::now`] has reached its
+//! deadline, to the nanosecond.
+#![deny(unsafe_code)]
+
+mod error;
+mod instant;
+mod sleep;
+mod timeout;
+
+pub use std::time::Duration;
+
+pub use self::error::{Elapsed, TimersFull};
+pub use self::instant::Instant;
+pub use self::sleep::{Sleep, sleep, sleep_until, try_sleep, try_sleep_until};
+pub use self::timeout::{Timeout, timeout, try_timeout};
