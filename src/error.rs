@@ -42,7 +42,10 @@ impl fmt::Display for CreateError {
                 "the loop needs {needed} bytes of memory and was given {given}; size it with Loop::memory_bytes"
             ),
             CreateError::OutOfMemory { needed } => {
-                write!(f, "{needed} bytes of memory could not be reserved; lower the limits in Options")
+                write!(
+                    f,
+                    "{needed} bytes of memory could not be reserved; lower the limits in Options"
+                )
             }
             CreateError::Backend { what, error } => write!(f, "{what}: {error}"),
         }
@@ -93,9 +96,14 @@ impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubmitError::Full { option, limit } => {
-                write!(f, "all {limit} {option} are in use; raise the option `{option}` or wait for one to end")
+                write!(
+                    f,
+                    "all {limit} {option} are in use; raise the option `{option}` or wait for one to end"
+                )
             }
-            SubmitError::Closed => f.write_str("the descriptor is closed or belongs to another loop"),
+            SubmitError::Closed => {
+                f.write_str("the descriptor is closed or belongs to another loop")
+            }
             SubmitError::Forked => f.write_str(FORKED),
         }
     }
@@ -115,7 +123,8 @@ impl From<SubmitError> for io::Error {
 }
 
 /// What every call answers in a child process.
-pub(crate) const FORKED: &str = "this loop belongs to the parent process; a child made by fork must make its own runtime";
+pub(crate) const FORKED: &str =
+    "this loop belongs to the parent process; a child made by fork must make its own runtime";
 
 /// A tick could not be made.
 #[derive(Debug)]

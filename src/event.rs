@@ -58,14 +58,8 @@ pub(crate) const NONEMPTY: u8 = 16;
 
 impl Event {
     /// A placeholder to fill an array with before a tick.
-    pub const EMPTY: Event = Event {
-        user_data: 0,
-        payload: 0,
-        result: 0,
-        buffer: 0,
-        kind: EventKind::Nop,
-        flags: 0,
-    };
+    pub const EMPTY: Event =
+        Event { user_data: 0, payload: 0, result: 0, buffer: 0, kind: EventKind::Nop, flags: 0 };
 
     /// The number given at submission.
     pub const fn user_data(&self) -> u64 {

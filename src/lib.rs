@@ -29,12 +29,14 @@
 //!
 //! The feature `unstable` adds the loop below the futures, to be used by hand: operations go in,
 //! events come out. Its names may still change.
+#![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 // The loop is written as the public interface it will be; without the feature it is unreachable.
-#![cfg_attr(not(feature = "unstable"), allow(unreachable_pub, dead_code))]
+#![cfg_attr(not(feature = "unstable"), allow(unreachable_pub, dead_code, unused_imports))]
 
 pub mod limits;
 
+mod address;
 mod error;
 mod event;
 mod op;
@@ -58,11 +60,13 @@ pub use task::spawn;
 
 #[cfg(feature = "unstable")]
 pub use self::{
+    address::RawAddress,
     error::{SubmitError, TickError},
     event::{Event, EventKind},
-    event_loop::{Drained, Loop, Statistics, Wait},
+    event_loop::{Drained, ImmediateCalls, Loop, Statistics, Wait, Waits},
     op::{
         BufferId, Control, Descriptor, Handle, Interest, Operation, OrphanId, OwnedOperation, Reply,
     },
+    tables::slots::Usage,
     tables::sockets::DescriptorKind,
 };

@@ -4,6 +4,7 @@
 //! The forms that carry a raw pointer are `unsafe` to build: the caller promises that the memory
 //! stays valid, and is not otherwise touched, until the operation's final event. Nothing here
 //! dereferences a pointer.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::net::{Shutdown, SocketAddr};

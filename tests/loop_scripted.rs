@@ -103,8 +103,7 @@ fn a_completion_for_nothing_is_counted_and_ignored() {
     tick(&mut event_loop);
     let token = script.asked()[0].token;
     script.answer(0, 0);
-    let again =
-        Completion { token, result: 0, more: false, buffer: None, socket_nonempty: false };
+    let again = Completion { token, result: 0, more: false, buffer: None, socket_nonempty: false };
     script.intrude(again);
     script.intrude(Completion { token: Token::from_bits(0x77_0000_0003), ..again });
     assert_eq!(outcomes(&tick(&mut event_loop)), [(1, 0)]);
@@ -137,8 +136,7 @@ fn sends_on_a_socket_go_one_at_a_time_and_whole() {
 
 #[test]
 fn sends_answered_at_once_keep_their_order_without_recursion() {
-    let (mut event_loop, script) =
-        start(Options { operations: 20_000, ..small() });
+    let (mut event_loop, script) = start(Options { operations: 20_000, ..small() });
     let socket = stream(&mut event_loop);
     for n in 0..20_000 {
         event_loop.submit(send(socket, 1), n).unwrap();

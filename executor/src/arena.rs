@@ -193,14 +193,7 @@ impl Plan {
         let (layout, cells_offset) = layout.extend(cells_array).ok()?;
         let layout = layout.pad_to_align();
         let tasks = options.tasks;
-        Some(Plan {
-            layout,
-            tasks,
-            headers,
-            cell_bytes,
-            headers_offset,
-            cells_offset,
-        })
+        Some(Plan { layout, tasks, headers, cell_bytes, headers_offset, cells_offset })
     }
 }
 
@@ -208,10 +201,7 @@ impl Shared {
     /// The header with a number found in a list.
     #[inline]
     pub(crate) fn header(&self, index: u32) -> &Header {
-        assert!(
-            index < self.local.headers_touched.get(),
-            "a list holds a header never touched"
-        );
+        assert!(index < self.local.headers_touched.get(), "a list holds a header never touched");
         // SAFETY: invariant 2, the header is initialised and stays so; it lives as long as `self`.
         unsafe { self.headers.add(index as usize).as_ref() }
     }
@@ -237,10 +227,7 @@ impl Shared {
             return cell;
         }
         let index = self.local.cells_touched.get();
-        assert!(
-            index < self.plan.tasks,
-            "a cell is taken only when a task is free"
-        );
+        assert!(index < self.plan.tasks, "a cell is taken only when a task is free");
         self.local.cells_touched.set(index + 1);
         // SAFETY: the index is below the number of cells, so the result is within the allocation.
         unsafe { self.cells.add(index as usize * self.plan.cell_bytes) }
@@ -276,9 +263,7 @@ pub(crate) unsafe fn free_header(header: NonNull<Header>) {
         local.headers_in_use.set(local.headers_in_use.get() - 1);
         if !local.closed.get() {
             header.next.set(local.free_header.get());
-            local
-                .free_header
-                .set(shared.as_ref().index_of(NonNull::from(header)));
+            local.free_header.set(shared.as_ref().index_of(NonNull::from(header)));
             return;
         }
         shared
@@ -295,12 +280,7 @@ pub(crate) unsafe fn free_header(header: NonNull<Header>) {
 pub(crate) unsafe fn unpin(shared: NonNull<Shared>, pins: usize) {
     // AcqRel: whoever frees has seen everything the others did before they gave up theirs.
     // SAFETY: invariant 1, by the caller's pins.
-    if unsafe { shared.as_ref() }
-        .remote
-        .pins
-        .fetch_sub(pins, AcqRel)
-        != pins
-    {
+    if unsafe { shared.as_ref() }.remote.pins.fetch_sub(pins, AcqRel) != pins {
         return;
     }
     // SAFETY: nobody holds a pin, so nobody refers to anything in the allocation, and it was made
@@ -340,11 +320,7 @@ impl Deref for Arena {
 
 impl Arena {
     pub(crate) fn new(options: &Options, unpark: Unpark) -> Result<Arena, CreateError> {
-        let Options {
-            tasks,
-            task_bytes,
-            oversized,
-        } = *options;
+        let Options { tasks, task_bytes, oversized } = *options;
         if tasks == 0 {
             return Err(CreateError::NoTasks);
         }
@@ -353,17 +329,11 @@ impl Arena {
         }
         let plan = Plan::of(options).ok_or(CreateError::TooLarge { tasks, task_bytes })?;
         // SAFETY: the layout's size is not zero: it holds a `Shared`.
-        let memory =
-            NonNull::new(unsafe { alloc(plan.layout) }).ok_or(CreateError::OutOfMemory {
-                bytes: plan.layout.size(),
-            })?;
+        let memory = NonNull::new(unsafe { alloc(plan.layout) })
+            .ok_or(CreateError::OutOfMemory { bytes: plan.layout.size() })?;
         // SAFETY: both offsets are within the allocation.
-        let (headers, cells) = unsafe {
-            (
-                memory.add(plan.headers_offset).cast(),
-                memory.add(plan.cells_offset),
-            )
-        };
+        let (headers, cells) =
+            unsafe { (memory.add(plan.headers_offset).cast(), memory.add(plan.cells_offset)) };
         let shared = Shared {
             owner: OwnerId::current(),
             headers,
@@ -400,9 +370,7 @@ impl Arena {
         } else {
             self.touch_header()?
         };
-        self.local
-            .headers_in_use
-            .set(self.local.headers_in_use.get() + 1);
+        self.local.headers_in_use.set(self.local.headers_in_use.get() + 1);
         Some(header)
     }
 

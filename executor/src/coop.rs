@@ -29,6 +29,7 @@ const UNLIMITED: u32 = u32::MAX;
 
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(UNLIMITED) };
+    // Of this poll, once the budget is spent.
     static REFUSED: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -58,8 +59,11 @@ fn refuse(cx: &mut Context<'_>) -> Poll<()> {
 #[inline]
 pub fn spend() {
     let left = LEFT.get();
-    if left != UNLIMITED {
-        LEFT.set(left.saturating_sub(1));
+    if left != UNLIMITED && left != 0 {
+        LEFT.set(left - 1);
+        if left == 1 {
+            REFUSED.set(0);
+        }
     }
 }
 
@@ -67,7 +71,6 @@ pub fn spend() {
 #[inline]
 pub fn reset() {
     LEFT.set(BUDGET);
-    REFUSED.set(0);
 }
 
 /// Ends a poll: what runs on the thread until the next [`reset`] is not limited.

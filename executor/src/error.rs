@@ -88,11 +88,7 @@ impl fmt::Display for SpawnError {
                 "the task table is full: all {limit} tasks are in use; raise `tasks`, or let \
                  tasks finish and take or drop their join handles"
             ),
-            SpawnError::TooLarge {
-                bytes,
-                align,
-                task_bytes,
-            } => write!(
+            SpawnError::TooLarge { bytes, align, task_bytes } => write!(
                 f,
                 "the task needs {bytes} bytes aligned to {align}, a cell has {task_bytes} bytes \
                  aligned to 64; raise `task_bytes`, box the future, or set `oversized` to `Heap`"
@@ -127,9 +123,7 @@ impl JoinError {
     }
 
     pub(crate) fn panicked(payload: Payload) -> JoinError {
-        JoinError {
-            panic: Some(Box::new(Mutex::new(payload))),
-        }
+        JoinError { panic: Some(Box::new(Mutex::new(payload))) }
     }
 
     /// Whether the task panicked.

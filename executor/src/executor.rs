@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::task::Waker;
 
-use crate::arena::{ABORT, Arena, Phase, Plan};
+use crate::arena::{ABORT, Arena, Header, Phase, Plan};
 use crate::contain::discard;
 use crate::coop;
 use crate::error::{CreateError, SpawnError};
@@ -46,9 +46,7 @@ impl Executor {
     ///
     /// A limit is zero, or the memory is more than can be had.
     pub fn new(options: Options, unpark: Unpark) -> Result<Executor, CreateError> {
-        Ok(Executor {
-            arena: Arena::new(&options, unpark)?,
-        })
+        Ok(Executor { arena: Arena::new(&options, unpark)? })
     }
 
     /// Makes a task of a future and puts it at the back of the queue.
@@ -115,15 +113,21 @@ impl Executor {
     pub fn run(&self, polls_left: &mut u32) -> Turn {
         let arena = &self.arena;
         let _run = Run::begin(arena);
+        let polls_before = *polls_left;
         // First, so that tasks that never let the queue run empty do not keep other threads' out.
         arena.drain_remote();
+        let turn = self.take_turns(polls_left);
+        let polls = u64::from(polls_before - *polls_left);
+        arena.local.polls.set(arena.local.polls.get() + polls);
+        turn
+    }
+
+    #[inline]
+    fn take_turns(&self, polls_left: &mut u32) -> Turn {
+        let arena = &self.arena;
         loop {
             if *polls_left == 0 {
-                return if self.has_ready() {
-                    Turn::Spent
-                } else {
-                    Turn::Idle
-                };
+                return if self.has_ready() { Turn::Spent } else { Turn::Idle };
             }
             let Some(header) = arena.pop() else {
                 if self.has_ready() {
@@ -131,24 +135,31 @@ impl Executor {
                 }
                 return Turn::Idle;
             };
-            match header.phase.get() {
-                Phase::Waiting => {
-                    *polls_left -= 1;
-                    arena.local.polls.set(arena.local.polls.get() + 1);
-                    arena.turn(header);
-                }
-                Phase::Main => {
-                    *polls_left -= 1;
-                    arena.local.polls.set(arena.local.polls.get() + 1);
-                    return Turn::Main;
-                }
-                // Woken, and over before its turn.
-                Phase::Finished => arena.settle(header),
-                // Likewise, and the join handle or whoever drops the output will see to it.
-                Phase::Stored | Phase::Ending => {}
-                Phase::Free | Phase::Running | Phase::Limbo => {
-                    unreachable!("a header that is free, running or in limbo is not in the queue")
-                }
+            // Apart from the others, because it is what nearly all are.
+            if header.phase.get() == Phase::Waiting {
+                *polls_left -= 1;
+                arena.turn(header);
+            } else if self.is_mains_turn(header) {
+                *polls_left -= 1;
+                return Turn::Main;
+            }
+        }
+    }
+
+    /// Deals with a header from the queue that is no waiting task's.
+    #[cold]
+    fn is_mains_turn(&self, header: &Header) -> bool {
+        match header.phase.get() {
+            Phase::Main => true,
+            // Woken, and over before its turn.
+            Phase::Finished => {
+                self.arena.settle(header);
+                false
+            }
+            // Likewise, and the join handle or whoever drops the output will see to it.
+            Phase::Stored | Phase::Ending => false,
+            Phase::Free | Phase::Waiting | Phase::Running | Phase::Limbo => {
+                unreachable!("a header that is free, running or in limbo is not in the queue")
             }
         }
     }
@@ -228,9 +239,7 @@ impl Drop for Executor {
 
 impl fmt::Debug for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Executor")
-            .field("statistics", &self.statistics())
-            .finish()
+        f.debug_struct("Executor").field("statistics", &self.statistics()).finish()
     }
 }
 

@@ -43,15 +43,11 @@ impl<T> RefUnwindSafe for JoinHandle<T> {}
 impl<T> JoinHandle<T> {
     #[inline]
     pub(crate) fn claimed(claim: Claim<T>) -> JoinHandle<T> {
-        JoinHandle {
-            state: State::Claimed(claim),
-        }
+        JoinHandle { state: State::Claimed(claim) }
     }
 
     pub(crate) fn cancelled() -> JoinHandle<T> {
-        JoinHandle {
-            state: State::Refused,
-        }
+        JoinHandle { state: State::Refused }
     }
 
     /// Has the task's future dropped at its next turn instead of polled, or, called by the task
@@ -101,8 +97,6 @@ impl<T> Future for JoinHandle<T> {
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle")
-            .field("is_finished", &self.is_finished())
-            .finish()
+        f.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish()
     }
 }

@@ -26,11 +26,7 @@ pub struct Options {
 impl Default for Options {
     /// 1024 tasks of 1024 bytes each; a larger one goes to the heap.
     fn default() -> Options {
-        Options {
-            tasks: 1024,
-            task_bytes: 1024,
-            oversized: Oversized::Heap,
-        }
+        Options { tasks: 1024, task_bytes: 1024, oversized: Oversized::Heap }
     }
 }
 

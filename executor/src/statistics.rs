@@ -15,7 +15,7 @@ pub struct Statistics {
     pub panicked: u64,
     /// Spawns refused with a [`SpawnError`](crate::SpawnError).
     pub refused: u64,
-    /// Polls of tasks, and turns given to the main future.
+    /// Polls of tasks, and turns given to the main future, in the calls of `run` that are over.
     pub polls: u64,
     /// Wakes from other threads that were taken from the remote queue.
     pub wakes_remote: u64,

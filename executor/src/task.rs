@@ -112,9 +112,7 @@ unsafe fn cancel<F: Future>(storage: NonNull<u8>) {
             Ok(()) => JoinError::cancelled(),
             Err(payload) => JoinError::panicked(payload),
         };
-        storage
-            .cast::<Result<F::Output, JoinError>>()
-            .write(Err(error));
+        storage.cast::<Result<F::Output, JoinError>>().write(Err(error));
     }
 }
 
@@ -153,10 +151,7 @@ impl Arena {
         header.marks.set(marks);
         header.phase.set(Phase::Waiting);
         self.append(header);
-        Ok(Claim {
-            header: NonNull::from(header),
-            output: PhantomData,
-        })
+        Ok(Claim { header: NonNull::from(header), output: PhantomData })
     }
 
     /// Counts a task in, and finds a header for it.
@@ -165,9 +160,7 @@ impl Arena {
         let local = &self.local;
         let tasks = local.tasks_in_use.get();
         if tasks == self.plan.tasks {
-            return Err(self.refuse(SpawnError::Full {
-                limit: self.plan.tasks,
-            }));
+            return Err(self.refuse(SpawnError::Full { limit: self.plan.tasks }));
         }
         if !fits && self.oversized == Oversized::Refuse {
             return Err(self.refuse(SpawnError::TooLarge {
@@ -193,10 +186,7 @@ impl Arena {
         self.take_header().ok_or_else(|| {
             // One is the main future's.
             let kept = self.local.headers_in_use.get() - self.local.tasks_in_use.get() - 1;
-            self.refuse(SpawnError::WakersKept {
-                kept,
-                limit: self.plan.tasks,
-            })
+            self.refuse(SpawnError::WakersKept { kept, limit: self.plan.tasks })
         })
     }
 
@@ -209,9 +199,7 @@ impl Arena {
     #[cold]
     fn take_heap_cell(&self, layout: Layout) -> NonNull<u8> {
         self.local.heap_cells.set(self.local.heap_cells.get() + 1);
-        self.local
-            .heap_cells_total
-            .set(self.local.heap_cells_total.get() + 1);
+        self.local.heap_cells_total.set(self.local.heap_cells_total.get() + 1);
         // SAFETY: the size is not zero: the storage has room for a `JoinError`.
         let memory = unsafe { std::alloc::alloc(layout) };
         NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
@@ -220,10 +208,7 @@ impl Arena {
     /// Gives a waiting task its turn: polls it, or drops it if it was aborted.
     #[inline]
     pub(crate) fn turn(&self, header: &Header) {
-        assert!(
-            header.phase.get() == Phase::Waiting,
-            "a turn is a waiting task's"
-        );
+        assert!(header.phase.get() == Phase::Waiting, "a turn is a waiting task's");
         if header.has_mark(ABORT) {
             self.cancel(header);
             return;
@@ -251,10 +236,7 @@ impl Arena {
 
     /// Drops the future of a waiting task, which ends as cancelled.
     pub(crate) fn cancel(&self, header: &Header) {
-        assert!(
-            header.phase.get() == Phase::Waiting,
-            "only a waiting task's future is dropped"
-        );
+        assert!(header.phase.get() == Phase::Waiting, "only a waiting task's future is dropped");
         header.phase.set(Phase::Ending);
         // SAFETY: invariants 1 and 2; the phase keeps everybody else away.
         unsafe { (header.operations.get().cancel)(header.storage.get()) };

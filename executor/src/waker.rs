@@ -34,50 +34,98 @@ const LIMBO: isize = 1;
 const ONE: isize = 2;
 /// How far the plain half may be from zero before it is moved to `word`, so that it never
 /// overflows: a thread that is sent wakers and drops them takes it down by one each.
-const PLAIN_MAX: i32 = 1 << 20;
+const PLAIN_MAX: u32 = 1 << 20;
 /// More references than memory could hold, unless they are forgotten in a loop.
 const REFERENCES_MAX: isize = isize::MAX / 2;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
 
+// Each of the four is the owner's case and little else, with the others in functions of their own
+// called last: then the owner's case needs no stack frame.
+
 unsafe fn clone(data: *const ()) -> RawWaker {
     // SAFETY: invariant 1, by the waker that is being cloned.
     let header = unsafe { &*data.cast::<Header>() };
+    if is_owner(header) && counts_plainly(header) {
+        header.references.set(header.references.get() + 1);
+        return RawWaker::new(data, &VTABLE);
+    }
+    clone_elsewhere(header)
+}
+
+unsafe fn wake(data: *const ()) {
+    // SAFETY: invariant 1, by the waker that is woken and dropped by this call.
+    let header = unsafe { &*data.cast::<Header>() };
+    if is_owner(header) && counts_plainly(header) {
+        // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
+        unsafe { header.shared.as_ref() }.wake_header(header);
+        header.references.set(header.references.get() - 1);
+        return;
+    }
+    // SAFETY: the waker's own reference is given to the call.
+    unsafe { wake_and_drop(NonNull::from(header)) };
+}
+
+unsafe fn wake_by_ref(data: *const ()) {
+    // SAFETY: invariant 1, by the waker that is borrowed for the length of this call.
+    let header = unsafe { &*data.cast::<Header>() };
+    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
+    let shared = unsafe { header.shared.as_ref() };
+    if is_owner(header) {
+        shared.wake_header(header);
+    } else {
+        wake_from_elsewhere(shared, header);
+    }
+}
+
+unsafe fn drop_waker(data: *const ()) {
+    // SAFETY: invariant 1, by the waker that is being dropped.
+    let header = unsafe { &*data.cast::<Header>() };
+    if is_owner(header) && counts_plainly(header) {
+        header.references.set(header.references.get() - 1);
+        return;
+    }
+    // SAFETY: the waker's own reference is given to the call.
+    unsafe { release(NonNull::from(header)) };
+}
+
+/// Whether the owner may count one more or less in the plain half.
+#[inline]
+fn counts_plainly(header: &Header) -> bool {
+    header.phase.get() != Phase::Limbo && header.references.get().unsigned_abs() < PLAIN_MAX
+}
+
+#[cold]
+fn clone_elsewhere(header: &Header) -> RawWaker {
     if is_owner(header) {
         retain_on_owner(header);
     } else {
         retain_in_word(header);
     }
-    RawWaker::new(data, &VTABLE)
+    raw(header)
 }
 
-unsafe fn wake(data: *const ()) {
-    // The reference is dropped after the wake, not handed to the remote stack: it keeps the arena
-    // while `unpark` is called, which the owner could otherwise free once it has drained the stack.
-    // SAFETY: the same waker for both, which ends with the second.
+/// The reference is dropped after the wake, not handed to the remote stack: it keeps the arena while
+/// `unpark` is called, which the owner could otherwise free once it has drained the stack.
+///
+/// # Safety
+///
+/// As `release`.
+#[cold]
+unsafe fn wake_and_drop(header: NonNull<Header>) {
+    // SAFETY: the same reference for both, which ends with the second.
     unsafe {
-        wake_by_ref(data);
-        drop_waker(data);
+        wake_by_ref(header.as_ptr().cast_const().cast());
+        release(header);
     }
 }
 
-unsafe fn wake_by_ref(data: *const ()) {
-    // SAFETY: invariant 1, by the waker that is borrowed for the length of this call.
-    unsafe {
-        let header = &*data.cast::<Header>();
-        let shared = header.shared.as_ref();
-        if is_owner(header) {
-            shared.wake_header(header);
-        } else {
-            wake_from_elsewhere(shared, header);
-        }
-    }
-}
-
-unsafe fn drop_waker(data: *const ()) {
-    // SAFETY: a waker's data is a pointer to its header.
-    let header = unsafe { NonNull::new_unchecked(data.cast::<Header>().cast_mut()) };
-    // SAFETY: the waker's own reference, which ends here.
+/// # Safety
+///
+/// The caller has a reference, which ends here. Nothing of the arena may be touched afterwards.
+#[cold]
+unsafe fn release(header: NonNull<Header>) {
+    // SAFETY: the caller's word.
     unsafe {
         if is_owner(header.as_ref()) {
             release_on_owner(header);
@@ -122,10 +170,10 @@ fn retain_on_owner(header: &Header) {
         retain_in_word(header);
         return;
     }
-    header.references.set(header.references.get() + 1);
-    if header.references.get() == PLAIN_MAX {
+    if !counts_plainly(header) {
         move_to_word(header);
     }
+    header.references.set(header.references.get() + 1);
 }
 
 /// Relaxed: nothing is published by a clone; what the clone is used for orders itself by its
@@ -155,10 +203,10 @@ unsafe fn release_on_owner(header: NonNull<Header>) {
     // SAFETY: invariant 1, by the reference that is being dropped.
     let here = unsafe { header.as_ref() };
     if here.phase.get() != Phase::Limbo {
-        here.references.set(here.references.get() - 1);
-        if here.references.get() == -PLAIN_MAX {
+        if !counts_plainly(here) {
             move_to_word(here);
         }
+        here.references.set(here.references.get() - 1);
         return;
     }
     // AcqRel: the header is reused, so what other threads did with it before must have happened.
@@ -213,11 +261,7 @@ fn push(shared: &Shared, header: NonNull<Header>) -> Result<(), Closed> {
         }
         next.store(head, Relaxed);
         // Release: the link, and what the waking thread did before, are seen by the owner's swap.
-        match shared
-            .remote
-            .head
-            .compare_exchange_weak(head, index, AcqRel, Acquire)
-        {
+        match shared.remote.head.compare_exchange_weak(head, index, AcqRel, Acquire) {
             Ok(_) => return Ok(()),
             Err(now) => head = now,
         }
@@ -249,6 +293,7 @@ fn wake_from_elsewhere(shared: &Shared, header: &Header) {
     // either its swap comes first and this one reads false, or it reads this one's true and sees
     // the push.
     if !shared.remote.notified.swap(true, AcqRel) {
+        shared.life.in_use();
         (shared.unpark)();
     }
 }
@@ -298,9 +343,7 @@ impl Arena {
             first = header.remote_next.load(Relaxed);
             header.remote_queued.swap(false, AcqRel);
             if header.phase.get() != Phase::Limbo {
-                self.local
-                    .wakes_remote
-                    .set(self.local.wakes_remote.get() + 1);
+                self.local.wakes_remote.set(self.local.wakes_remote.get() + 1);
             }
             self.wake_header(header);
             // SAFETY: on the owner's thread, which alone has an `&Arena`; the stack's reference.

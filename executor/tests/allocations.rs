@@ -39,11 +39,7 @@ fn allocations() -> usize {
 #[test]
 fn an_executor_allocates_once_and_never_again() {
     let unpark: rotor_executor::Unpark = Arc::new(|| {});
-    let options = Options {
-        tasks: 64,
-        task_bytes: 512,
-        oversized: Oversized::Refuse,
-    };
+    let options = Options { tasks: 64, task_bytes: 512, oversized: Oversized::Refuse };
     let before = allocations();
     let executor = Executor::new(options, unpark).unwrap();
     assert_eq!(allocations() - before, 1);

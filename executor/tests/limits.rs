@@ -35,27 +35,17 @@ fn waker_of_a_finished_task(executor: &Executor) -> Waker {
 #[test]
 fn limits_of_zero_are_refused_by_name() {
     let create = |options| Executor::new(options, Arc::new(|| {})).unwrap_err();
-    let error = create(Options {
-        tasks: 0,
-        ..Options::default()
-    });
+    let error = create(Options { tasks: 0, ..Options::default() });
     assert_eq!(error, CreateError::NoTasks);
     assert!(error.to_string().contains("`tasks` is 0"));
-    let error = create(Options {
-        task_bytes: 0,
-        ..Options::default()
-    });
+    let error = create(Options { task_bytes: 0, ..Options::default() });
     assert_eq!(error, CreateError::NoTaskBytes);
     assert!(error.to_string().contains("`task_bytes` is 0"));
 }
 
 #[test]
 fn limits_beyond_an_address_space_are_refused() {
-    let options = Options {
-        tasks: u32::MAX,
-        task_bytes: u32::MAX,
-        ..Options::default()
-    };
+    let options = Options { tasks: u32::MAX, task_bytes: u32::MAX, ..Options::default() };
     assert_eq!(Executor::memory_bytes(&options), usize::MAX);
     let error = Executor::new(options, Arc::new(|| {})).unwrap_err();
     assert!(matches!(error, CreateError::TooLarge { .. }), "{error}");
@@ -64,11 +54,7 @@ fn limits_beyond_an_address_space_are_refused() {
 #[test]
 fn memory_bytes_grows_with_both_limits() {
     let bytes = |tasks, task_bytes| {
-        Executor::memory_bytes(&Options {
-            tasks,
-            task_bytes,
-            oversized: Oversized::Heap,
-        })
+        Executor::memory_bytes(&Options { tasks, task_bytes, oversized: Oversized::Heap })
     };
     assert_eq!(bytes(1000, 100), bytes(1000, 128));
     assert_eq!(bytes(1001, 128) - bytes(1000, 128), 128 + 2 * 64);
@@ -108,53 +94,26 @@ fn spawn_panics_with_the_words_of_the_error() {
 
 #[test]
 fn an_oversized_task_goes_to_a_counted_heap_cell() {
-    let executor = executor_of(Options {
-        tasks: 2,
-        task_bytes: 64,
-        oversized: Oversized::Heap,
-    });
+    let executor = executor_of(Options { tasks: 2, task_bytes: 64, oversized: Oversized::Heap });
     let first = executor.spawn(large::<1000>());
     let second = executor.spawn(large::<1001>());
     let statistics = executor.statistics();
-    assert_eq!(
-        (statistics.heap_cells_now, statistics.heap_cells_total),
-        (2, 2)
-    );
-    assert_eq!(
-        error_of(executor.try_spawn(async {})),
-        SpawnError::Full { limit: 2 }
-    );
+    assert_eq!((statistics.heap_cells_now, statistics.heap_cells_total), (2, 2));
+    assert_eq!(error_of(executor.try_spawn(async {})), SpawnError::Full { limit: 2 });
     run_all(&executor);
-    assert_eq!(
-        (output_of(first).unwrap(), output_of(second).unwrap()),
-        (1, 1)
-    );
+    assert_eq!((output_of(first).unwrap(), output_of(second).unwrap()), (1, 1));
     let statistics = executor.statistics();
-    assert_eq!(
-        (statistics.heap_cells_now, statistics.heap_cells_total),
-        (0, 2)
-    );
+    assert_eq!((statistics.heap_cells_now, statistics.heap_cells_total), (0, 2));
     drop(executor.spawn(large::<1000>()));
     drop(executor);
 }
 
 #[test]
 fn an_oversized_task_is_refused_by_name_if_the_options_say_so() {
-    let executor = executor_of(Options {
-        tasks: 2,
-        task_bytes: 100,
-        oversized: Oversized::Refuse,
-    });
+    let executor = executor_of(Options { tasks: 2, task_bytes: 100, oversized: Oversized::Refuse });
     drop(executor.spawn(large::<100>()));
     let error = error_of(executor.try_spawn(large::<1000>()));
-    assert!(matches!(
-        error,
-        SpawnError::TooLarge {
-            bytes: 1000..,
-            task_bytes: 128,
-            ..
-        }
-    ));
+    assert!(matches!(error, SpawnError::TooLarge { bytes: 1000.., task_bytes: 128, .. }));
     assert!(error.to_string().contains("raise `task_bytes`"), "{error}");
     assert_eq!(executor.statistics().tasks_now, 1);
 }
@@ -178,10 +137,7 @@ fn futures_are_aligned_in_cells_and_on_the_heap() {
         }));
         assert_eq!(executor.statistics().heap_cells_now, 1);
         run_all(&executor);
-        assert_eq!(
-            (output_of(in_cell).unwrap(), output_of(on_heap).unwrap()),
-            (1, 2)
-        );
+        assert_eq!((output_of(in_cell).unwrap(), output_of(on_heap).unwrap()), (1, 2));
     }
 }
 
@@ -194,11 +150,7 @@ fn reuse_the_cell_and_wake(executor: &Executor, kept: &Waker) {
         kept.wake_by_ref();
         drop(kept.clone());
         assert_eq!(run_all(executor), 0);
-        assert_eq!(
-            gate.polls.get(),
-            1,
-            "reuse {round} was woken by somebody else's waker"
-        );
+        assert_eq!(gate.polls.get(), 1, "reuse {round} was woken by somebody else's waker");
         gate.open();
         run_all(executor);
         output_of(task).unwrap();
@@ -254,26 +206,18 @@ fn a_waker_cloned_elsewhere_and_dropped_here_is_counted_right() {
 #[test]
 fn kept_wakers_that_hold_all_headers_are_refused_by_name() {
     let executor = executor(2);
-    let mut kept: Vec<_> = (0..4)
-        .map(|_| waker_of_a_finished_task(&executor))
-        .collect();
+    let mut kept: Vec<_> = (0..4).map(|_| waker_of_a_finished_task(&executor)).collect();
     assert_eq!(executor.free_tasks(), 0);
     let error = error_of(executor.try_spawn(async {}));
     assert_eq!(error, SpawnError::WakersKept { kept: 4, limit: 2 });
-    assert!(
-        error.to_string().contains("drop wakers of finished tasks"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("drop wakers of finished tasks"), "{error}");
     // Dropped on another thread, the header is found by the next spawn.
     let waker = kept.pop().unwrap();
     std::thread::spawn(move || drop(waker)).join().unwrap();
     assert_eq!(executor.free_tasks(), 1);
     let waker = kept.pop().unwrap();
     std::thread::spawn(move || drop(waker)).join().unwrap();
-    let tasks = [
-        executor.try_spawn(async {}).unwrap(),
-        executor.try_spawn(async {}).unwrap(),
-    ];
+    let tasks = [executor.try_spawn(async {}).unwrap(), executor.try_spawn(async {}).unwrap()];
     run_all(&executor);
     drop(tasks);
     drop(kept);
@@ -290,9 +234,8 @@ fn counts_of_wakers_may_exceed_what_the_plain_half_holds() {
     run_all(&executor);
     let waker = gate.waker.borrow().clone().unwrap();
     // Cloned there and dropped here takes the plain half below its bound; and the other way round.
-    let wakers: Vec<_> = std::thread::spawn(move || (0..MANY).map(|_| waker.clone()).collect())
-        .join()
-        .unwrap();
+    let wakers: Vec<_> =
+        std::thread::spawn(move || (0..MANY).map(|_| waker.clone()).collect()).join().unwrap();
     let mut wakers: Vec<Waker> = wakers;
     let kept = wakers.pop().unwrap();
     drop(wakers);

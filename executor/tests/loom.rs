@@ -37,9 +37,7 @@ struct Unparked {
 
 impl Sleep {
     fn new() -> Sleep {
-        Sleep {
-            state: Arc::new((Mutex::new(Unparked::default()), Condvar::new())),
-        }
+        Sleep { state: Arc::new((Mutex::new(Unparked::default()), Condvar::new())) }
     }
 
     fn unpark(&self) {
@@ -66,11 +64,7 @@ impl Sleep {
 
 fn executor(sleep: &Sleep) -> Executor {
     let sleep = sleep.clone();
-    let options = Options {
-        tasks: 1,
-        task_bytes: 512,
-        oversized: Oversized::Refuse,
-    };
+    let options = Options { tasks: 1, task_bytes: 512, oversized: Oversized::Refuse };
     let unpark = StdArc::new(move || sleep.unpark());
     Executor::new(options, unpark).unwrap()
 }
@@ -340,10 +334,7 @@ fn the_last_waker_dropped_elsewhere_racing_the_executors_end_frees_the_memory_on
         let executor = executor(&sleep);
         let (task, waker) = waiting_task(&executor, || false);
         let main = executor.main_waker();
-        let threads = [
-            thread::spawn(move || drop(waker)),
-            thread::spawn(move || drop(main)),
-        ];
+        let threads = [thread::spawn(move || drop(waker)), thread::spawn(move || drop(main))];
         drop(executor);
         drop(task);
         for thread in threads {
@@ -360,10 +351,7 @@ fn wakes_racing_the_executors_end_touch_no_freed_memory() {
         let (task, waker) = waiting_task(&executor, || false);
         drop(task);
         let main = executor.main_waker();
-        let threads = [
-            thread::spawn(move || waker.wake()),
-            thread::spawn(move || main.wake()),
-        ];
+        let threads = [thread::spawn(move || waker.wake()), thread::spawn(move || main.wake())];
         drop(executor);
         for thread in threads {
             thread.join().unwrap();

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::task::{Poll, Waker};
 
 use rotor_executor::{Executor, JoinHandle, Options, Turn};
@@ -37,13 +37,7 @@ fn all_tasks_are_dropped_once() {
     executor.shut_down();
     drop(executor);
     assert_eq!(drops.get(), 6);
-    assert_eq!(
-        handles
-            .into_iter()
-            .filter(|handle| handle.is_finished())
-            .count(),
-        3
-    );
+    assert_eq!(handles.into_iter().filter(|handle| handle.is_finished()).count(), 3);
 }
 
 #[test]
@@ -161,15 +155,10 @@ fn a_handle_that_outlives_the_executor_gives_the_output_or_says_cancelled() {
 fn wakers_that_outlive_the_executor_do_nothing_from_any_thread() {
     let executor = executor(8);
     let gates: Vec<_> = (0..4).map(|_| Gate::default()).collect();
-    let handles: Vec<_> = gates
-        .iter()
-        .map(|gate| executor.spawn(gate.clone()))
-        .collect();
+    let handles: Vec<_> = gates.iter().map(|gate| executor.spawn(gate.clone())).collect();
     run_all(&executor);
-    let wakers: Vec<Waker> = gates
-        .iter()
-        .map(|gate| gate.waker.borrow_mut().take().unwrap())
-        .collect();
+    let wakers: Vec<Waker> =
+        gates.iter().map(|gate| gate.waker.borrow_mut().take().unwrap()).collect();
     let main = executor.main_waker();
     // Left in the remote stack and in the run queue by the end.
     let (first, remote_main) = (wakers[0].clone(), main.clone());
@@ -208,10 +197,7 @@ fn the_unpark_hook_is_dropped_with_the_last_waker() {
     let hook = Arc::new(());
     let watched = Arc::downgrade(&hook);
     let executor = Executor::new(
-        Options {
-            tasks: 2,
-            ..Options::default()
-        },
+        Options { tasks: 2, ..Options::default() },
         Arc::new(move || {
             let _hook = &hook;
         }),
@@ -245,10 +231,7 @@ fn a_waker_dropped_by_a_thread_locals_destructor_is_counted() {
     std::thread::spawn(|| {
         let hook = Hook;
         let executor = Executor::new(
-            Options {
-                tasks: 2,
-                ..Options::default()
-            },
+            Options { tasks: 2, ..Options::default() },
             Arc::new(move || {
                 let _hook = &hook;
             }),
@@ -267,6 +250,8 @@ fn a_waker_dropped_by_a_thread_locals_destructor_is_counted() {
 fn an_executor_that_is_forgotten_leaves_its_wakers_usable() {
     let executor = executor(2);
     let waker = executor.main_waker();
-    std::mem::forget(executor);
+    // Where a leak check finds it: it is lost on purpose.
+    static FORGOTTEN: AtomicPtr<Executor> = AtomicPtr::new(std::ptr::null_mut());
+    FORGOTTEN.store(Rc::into_raw(executor).cast_mut(), Ordering::SeqCst);
     std::thread::spawn(move || waker.wake()).join().unwrap();
 }

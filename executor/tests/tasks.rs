@@ -41,10 +41,7 @@ fn the_awaiting_waker_is_woken_once_and_the_latest_counts() {
     let executor = executor(4);
     let gate = Gate::default();
     let mut task = executor.spawn(gate.clone());
-    let (first, second) = (
-        Arc::<CountingWaker>::default(),
-        Arc::<CountingWaker>::default(),
-    );
+    let (first, second) = (Arc::<CountingWaker>::default(), Arc::<CountingWaker>::default());
     for counter in [&first, &first, &second, &second] {
         let waker = counter.clone().into();
         let polled = std::pin::Pin::new(&mut task).poll(&mut Context::from_waker(&waker));
@@ -119,14 +116,8 @@ fn a_panic_in_a_poll_stays_in_its_task() {
     let error = output_of(task).unwrap_err();
     assert!(error.is_panic() && !error.is_cancelled());
     assert_eq!(error.to_string(), "the task panicked: polled on purpose");
-    assert_eq!(
-        format!("{error:?}"),
-        "JoinError::Panic(\"polled on purpose\")"
-    );
-    assert_eq!(
-        *error.into_panic().downcast::<&str>().unwrap(),
-        "polled on purpose"
-    );
+    assert_eq!(format!("{error:?}"), "JoinError::Panic(\"polled on purpose\")");
+    assert_eq!(*error.into_panic().downcast::<&str>().unwrap(), "polled on purpose");
     assert_eq!(executor.statistics().panicked, 1);
 }
 
@@ -194,11 +185,7 @@ fn a_panic_in_the_awaiting_waker_stays_with_the_task_that_ended() {
     let executor = executor(4);
     let mut task = executor.spawn(async { 2 });
     let waker = Arc::new(PanicOnWake).into();
-    assert!(
-        std::pin::Pin::new(&mut task)
-            .poll(&mut Context::from_waker(&waker))
-            .is_pending()
-    );
+    assert!(std::pin::Pin::new(&mut task).poll(&mut Context::from_waker(&waker)).is_pending());
     let other = executor.spawn(async { 3 });
     run_all(&executor);
     assert_eq!(output_of(task).unwrap(), 2);
@@ -233,9 +220,8 @@ fn a_waiting_task_is_aborted_and_whoever_awaits_it_is_told() {
     let executor = executor(4);
     let task = Rc::new(RefCell::new(executor.spawn(pending::<()>())));
     let awaited = task.clone();
-    let awaiting = executor.spawn(poll_fn(move |cx| {
-        std::pin::Pin::new(&mut *awaited.borrow_mut()).poll(cx)
-    }));
+    let awaiting =
+        executor.spawn(poll_fn(move |cx| std::pin::Pin::new(&mut *awaited.borrow_mut()).poll(cx)));
     run_all(&executor);
     task.borrow().abort();
     run_all(&executor);

@@ -217,10 +217,7 @@ fn tasks_that_ended_before_their_turn_do_not_count_as_ready() {
 fn unpark_is_called_once_between_two_waits() {
     let calls = Arc::new(CountingWaker::default());
     let unpark = calls.clone();
-    let options = rotor_executor::Options {
-        tasks: 4,
-        ..Default::default()
-    };
+    let options = rotor_executor::Options { tasks: 4, ..Default::default() };
     let executor = rotor_executor::Executor::new(
         options,
         Arc::new(move || std::task::Wake::wake_by_ref(&unpark)),
@@ -275,12 +272,7 @@ fn run_within_a_task_stops_at_a_named_check() {
     });
     run_all(&executor);
     let error = output_of(task).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("`run` was called from within a task"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("`run` was called from within a task"), "{error}");
     assert_eq!(executor.run(&mut 1), Turn::Idle);
 }
 
@@ -360,9 +352,7 @@ fn a_blocking_loop_nested_in_a_task_goes_on_after_the_budget() {
 #[test]
 fn awaiting_finished_tasks_without_end_lets_others_run() {
     let executor = executor(512);
-    let handles: Vec<_> = (0..400)
-        .map(|number| executor.spawn(async move { number }))
-        .collect();
+    let handles: Vec<_> = (0..400).map(|number| executor.spawn(async move { number })).collect();
     run_all(&executor);
     let task = executor.spawn(async move {
         for handle in handles {

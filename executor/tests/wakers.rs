@@ -20,10 +20,7 @@ struct Sequence(u64);
 
 impl Sequence {
     fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         self.0 >> 33
     }
 }
@@ -58,11 +55,7 @@ fn juggle(seed: u64, inbox: &mpsc::Receiver<Waker>) {
         }
         if kept.len() > 20 {
             for waker in kept.drain(..sequence.next() as usize % 20) {
-                if sequence.next() % 2 == 0 {
-                    waker.wake()
-                } else {
-                    drop(waker)
-                }
+                if sequence.next() % 2 == 0 { waker.wake() } else { drop(waker) }
             }
         }
     }
@@ -134,10 +127,7 @@ fn tasks_woken_from_eight_threads_lose_no_wake() {
     assert!(executor.prepare_wait());
     let statistics = executor.statistics();
     assert_eq!((statistics.tasks_now, statistics.headers_now), (0, 1));
-    assert_eq!(
-        statistics.completed + statistics.cancelled,
-        statistics.spawned
-    );
+    assert_eq!(statistics.completed + statistics.cancelled, statistics.spawned);
 }
 
 #[test]
@@ -149,11 +139,7 @@ fn wakers_are_used_by_eight_threads_while_the_executor_ends() {
             let wakers = wakers.clone();
             drop(executor.spawn(poll_fn(move |cx| {
                 wakers.lock().unwrap().push(cx.waker().clone());
-                if round % 2 == 0 {
-                    Poll::Pending
-                } else {
-                    Poll::Ready(())
-                }
+                if round % 2 == 0 { Poll::Pending } else { Poll::Ready(()) }
             })));
         }
         support::run_all(&executor);

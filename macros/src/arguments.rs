@@ -40,10 +40,7 @@ pub(crate) struct Arguments {
 
 /// Reads the attribute's arguments. The error, if there is one, holds every mistake found.
 pub(crate) fn parse(tokens: TokenStream) -> (Arguments, Option<Error>) {
-    let mut arguments = Arguments {
-        rotor: parse_quote!(::rotor),
-        settings: Vec::new(),
-    };
+    let mut arguments = Arguments { rotor: parse_quote!(::rotor), settings: Vec::new() };
     let mut mistakes = Mistakes(None);
     let read = |input: ParseStream<'_>| read_all(input, &mut arguments, &mut mistakes);
     if let Err(error) = read.parse2(tokens) {
@@ -68,10 +65,8 @@ fn read_all(
         let unknown = text != CRATE && !OPTIONS.contains(&text.as_str());
 
         if unknown {
-            mistakes.add(Error::new(
-                name.span(),
-                format!("unknown argument `{text}`; {}", known()),
-            ));
+            mistakes
+                .add(Error::new(name.span(), format!("unknown argument `{text}`; {}", known())));
         } else if repeated {
             let words = format!("argument `{text}` is given twice; {}", known());
             mistakes.add(Error::new(name.span(), words));
@@ -141,16 +136,8 @@ mod tests {
             .iter()
             .map(|setting| format!("{} = {}", setting.name, setting.value.to_token_stream()))
             .collect();
-        let errors = error
-            .into_iter()
-            .flatten()
-            .map(|error| error.to_string())
-            .collect();
-        (
-            settings,
-            arguments.rotor.to_token_stream().to_string(),
-            errors,
-        )
+        let errors = error.into_iter().flatten().map(|error| error.to_string()).collect();
+        (settings, arguments.rotor.to_token_stream().to_string(), errors)
     }
 
     #[test]
@@ -167,10 +154,7 @@ mod tests {
         }
         let (settings, _, errors) = read(tokens);
         assert_eq!(errors, Vec::<String>::new());
-        let expected: Vec<_> = OPTIONS
-            .iter()
-            .map(|name| format!("{name} = 1 + LIMIT"))
-            .collect();
+        let expected: Vec<_> = OPTIONS.iter().map(|name| format!("{name} = 1 + LIMIT")).collect();
         assert_eq!(settings, expected);
     }
 
@@ -184,21 +168,12 @@ mod tests {
             }
         ));
         assert_eq!(errors, Vec::<String>::new());
-        assert_eq!(
-            settings,
-            [
-                "drain = Duration :: new (1 , 2)",
-                "tasks = { let n = 4 ; n }"
-            ]
-        );
+        assert_eq!(settings, ["drain = Duration :: new (1 , 2)", "tasks = { let n = 4 ; n }"]);
     }
 
     #[test]
     fn the_crate_may_lie_elsewhere() {
-        assert_eq!(
-            read(quote!(crate = crate::net::rotor)).1,
-            "crate :: net :: rotor"
-        );
+        assert_eq!(read(quote!(crate = crate::net::rotor)).1, "crate :: net :: rotor");
         assert_eq!(read(quote!(crate = ::other, tasks = 1)).1, ":: other");
     }
 
@@ -208,10 +183,8 @@ mod tests {
         assert_eq!(settings, ["tasks = 3"]);
         assert_eq!(
             errors,
-            [
-                "unknown argument `flavor`; the known ones are operations, sockets, timers, tasks, \
-             task_bytes, buffers, buffer_bytes, spin_budget, drain, ring_entries, crate"
-            ]
+            ["unknown argument `flavor`; the known ones are operations, sockets, timers, tasks, \
+             task_bytes, buffers, buffer_bytes, spin_budget, drain, ring_entries, crate"]
         );
     }
 
@@ -227,10 +200,7 @@ mod tests {
 
     #[test]
     fn a_name_without_a_value_is_refused() {
-        assert_eq!(
-            read(quote!(tasks)).2,
-            ["argument `tasks` has no value: write `tasks = ...`"]
-        );
+        assert_eq!(read(quote!(tasks)).2, ["argument `tasks` has no value: write `tasks = ...`"]);
         assert_eq!(
             read(quote!(tasks(4), timers = 2)),
             (

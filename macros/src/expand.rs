@@ -52,12 +52,7 @@ pub(crate) fn expand(entry: Entry, arguments: TokenStream, item: TokenStream) ->
 
 fn write(entry: Entry, arguments: &Arguments, function: &Function) -> TokenStream {
     let Arguments { rotor, settings } = arguments;
-    let Function {
-        attributes,
-        visibility,
-        signature,
-        body,
-    } = function;
+    let Function { attributes, visibility, signature, body } = function;
     let fn_token = &signature.fn_token;
     let async_token = &signature.asyncness;
     let name = &signature.ident;
@@ -66,9 +61,7 @@ fn write(entry: Entry, arguments: &Arguments, function: &Function) -> TokenStrea
         Entry::Main => None,
         Entry::Test => Some(quote!(#[::core::prelude::v1::test])),
     };
-    let settings = settings
-        .iter()
-        .map(|Setting { name, value }| quote!(.#name(#value)));
+    let settings = settings.iter().map(|Setting { name, value }| quote!(.#name(#value)));
 
     quote! {
         #test
@@ -92,10 +85,7 @@ mod tests {
     use super::*;
 
     fn assert_same(entry: Entry, arguments: TokenStream, item: TokenStream, expected: TokenStream) {
-        assert_eq!(
-            expand(entry, arguments, item).to_string(),
-            expected.to_string()
-        );
+        assert_eq!(expand(entry, arguments, item).to_string(), expected.to_string());
     }
 
     /// The texts of the errors in an expansion, and the expansion without them.
@@ -183,10 +173,7 @@ mod tests {
     fn a_body_that_is_no_rust_yet_goes_through_untouched() {
         let tokens =
             expand(Entry::Main, quote!(), quote!(async fn main() { let x = ; })).to_string();
-        assert!(
-            tokens.contains("async fn main () { let x = ; }"),
-            "{tokens}"
-        );
+        assert!(tokens.contains("async fn main () { let x = ; }"), "{tokens}");
         assert!(!tokens.contains("compile_error"), "{tokens}");
     }
 
@@ -210,10 +197,7 @@ mod tests {
             ("async fn f(self) {}", "takes no arguments"),
             ("async fn f<T>() {}", "cannot be generic"),
             ("async fn f<'a>() {}", "cannot be generic"),
-            (
-                "async fn f() where u8: Copy {}",
-                "cannot have a `where` clause",
-            ),
+            ("async fn f() where u8: Copy {}", "cannot have a `where` clause"),
             ("const async fn f() {}", "cannot be `const`"),
             ("async unsafe fn f() {}", "cannot be `unsafe`"),
             ("async extern \"C\" fn f() {}", "cannot be `extern`"),
@@ -274,11 +258,7 @@ mod tests {
         assert!(rest.contains("async fn f () { body () }"), "{rest}");
         assert!(rest.contains(". tasks (2) . build ()"), "{rest}");
         assert_eq!(errors.len(), 1);
-        assert!(
-            errors[0].starts_with("unknown argument `threads`"),
-            "{}",
-            errors[0]
-        );
+        assert!(errors[0].starts_with("unknown argument `threads`"), "{}", errors[0]);
     }
 
     #[test]

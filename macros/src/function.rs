@@ -28,12 +28,7 @@ impl Parse for Function {
             .ok()
             .filter(|group: &Group| group.delimiter() == Delimiter::Brace)
             .ok_or_else(|| Error::new(signature.span(), "the function has no body"))?;
-        Ok(Self {
-            attributes,
-            visibility,
-            signature,
-            body,
-        })
+        Ok(Self { attributes, visibility, signature, body })
     }
 }
 
@@ -54,25 +49,16 @@ impl Function {
             return refuse(&signature.fn_token, words.to_owned());
         }
         if !signature.inputs.is_empty() {
-            return refuse(
-                &signature.inputs,
-                format!("a {name} function takes no arguments"),
-            );
+            return refuse(&signature.inputs, format!("a {name} function takes no arguments"));
         }
         if let Some(variadic) = &signature.variadic {
             return refuse(variadic, format!("a {name} function takes no arguments"));
         }
         if !signature.generics.params.is_empty() {
-            return refuse(
-                &signature.generics,
-                format!("a {name} function cannot be generic"),
-            );
+            return refuse(&signature.generics, format!("a {name} function cannot be generic"));
         }
         if let Some(clause) = &signature.generics.where_clause {
-            return refuse(
-                clause,
-                format!("a {name} function cannot have a `where` clause"),
-            );
+            return refuse(clause, format!("a {name} function cannot have a `where` clause"));
         }
         if let Some(word) = &signature.constness {
             return refuse(word, format!("a {name} function cannot be `const`"));
@@ -83,10 +69,7 @@ impl Function {
         if let Some(abi) = &signature.abi {
             return refuse(abi, format!("a {name} function cannot be `extern`"));
         }
-        match (
-            entry,
-            self.attributes.iter().find(|attribute| is_test(attribute)),
-        ) {
+        match (entry, self.attributes.iter().find(|attribute| is_test(attribute))) {
             (Entry::Test, Some(attribute)) => {
                 let words = format!("{name} makes the function a test: remove this attribute");
                 refuse(attribute, words)
@@ -98,9 +81,5 @@ impl Function {
 
 /// `#[test]`, also under its full path, and other runtimes' attributes of that name.
 fn is_test(attribute: &Attribute) -> bool {
-    attribute
-        .path()
-        .segments
-        .last()
-        .is_some_and(|segment| segment.ident == "test")
+    attribute.path().segments.last().is_some_and(|segment| segment.ident == "test")
 }

@@ -34,14 +34,15 @@
 //!
 //! # Unsafe
 //! The trait is unsafe to implement: points 3 to 6 are what keeps memory sound.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::address::RawAddress;
 use crate::op::{Control, Interest, Reply};
-use crate::sys::address::RawAddress;
 
 pub mod scripted;
 #[cfg(target_os = "linux")]
@@ -218,7 +219,7 @@ pub enum TickEnd {
     NotEntered,
     /// It entered without waiting.
     Polled,
-    /// A completion or a wake-up ended the wait, or was there before it.
+    /// A completion or a wake-up is there: it ended the wait, or made it unneeded.
     Event,
     /// The time was up.
     TimedOut,

@@ -182,6 +182,8 @@ impl Loop {
             EventKind::Shutdown if result == -libc::ENOTCONN => {
                 Verdict::Event(self.final_event(index, 0))
             }
+            // Which events were found is the kernel's word; that one was is all a poll says.
+            EventKind::Poll if result > 0 => Verdict::Event(self.final_event(index, 0)),
             EventKind::Read | EventKind::Write if result == -libc::EINTR && !canceled => {
                 Verdict::Again
             }

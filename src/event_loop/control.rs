@@ -45,8 +45,9 @@ impl Loop {
                     socket.phase = Phase::Open;
                     return Ok(Reply::Opened(self.sockets.descriptor(row)));
                 }
-                Ok(Reply::Done | Reply::Address(_) | Reply::Count(_) | Reply::Flag(_))
-                | Err(_) => self.sockets.free(row),
+                Ok(Reply::Done | Reply::Address(_) | Reply::Count(_) | Reply::Flag(_)) | Err(_) => {
+                    self.sockets.free(row)
+                }
             }
         }
         match reply? {

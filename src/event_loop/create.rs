@@ -78,10 +78,7 @@ impl Loop {
     ///
     /// # Errors
     /// When an option has an impossible value or memory cannot be had.
-    pub fn with_backend(
-        options: &Options,
-        backend: Box<dyn Backend>,
-    ) -> Result<Loop, CreateError> {
+    pub fn with_backend(options: &Options, backend: Box<dyn Backend>) -> Result<Loop, CreateError> {
         check(options)?;
         let arena = Arena::new(Loop::memory_bytes(options))?;
         Loop::assemble(options, arena, Driver::Custom(backend))

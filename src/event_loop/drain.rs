@@ -75,8 +75,8 @@ impl Loop {
             let state = self.slots.get(index).state;
             // Sends of a stream that is closing are let go in order; its close has a bound.
             let row = self.slots.get(index).socket;
-            let closing = row != crate::tables::NONE
-                && self.sockets.get(row).phase == Phase::Closing;
+            let closing =
+                row != crate::tables::NONE && self.sockets.get(row).phase == Phase::Closing;
             if !matches!(state, State::Free | State::Closing | State::Done) && !closing {
                 self.cancel_slot(index);
             }

@@ -107,7 +107,9 @@ impl Loop {
             Submission::Done(error) => Err(io::Error::from_raw_os_error(-error)),
             Submission::Full => Err(io::ErrorKind::WouldBlock.into()),
             // The memory is borrowed only until this call returns, so going on would be unsound.
-            Submission::Queued => panic!("rotor: the backend queued a request it must answer at once"),
+            Submission::Queued => {
+                panic!("rotor: the backend queued a request it must answer at once")
+            }
         }
     }
 }

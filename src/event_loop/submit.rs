@@ -5,6 +5,7 @@
 use std::net::Shutdown;
 use std::ops::Range;
 
+use crate::address::RawAddress;
 use crate::backend::{Request, Submission, Token};
 use crate::error::SubmitError;
 use crate::event::EventKind;
@@ -13,10 +14,9 @@ use crate::event_loop::complete::{Answer, Verdict};
 use crate::op::{
     Action, BufferId, Descriptor, Handle, Interest, Operation, OrphanId, OwnedOperation,
 };
-use crate::sys::address::RawAddress;
 use crate::tables::NONE;
 use crate::tables::slots::{FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
-use crate::tables::sockets::{Direction, DescriptorKind, Phase, direction_of};
+use crate::tables::sockets::{DescriptorKind, Direction, Phase, direction_of};
 
 /// What a slot needs beyond its kind.
 #[derive(Default)]
@@ -34,11 +34,7 @@ impl Loop {
     ///
     /// # Errors
     /// Nothing was started: a table is full, the descriptor is closed, or this is a child process.
-    pub fn submit(
-        &mut self,
-        operation: Operation,
-        user_data: u64,
-    ) -> Result<Handle, SubmitError> {
+    pub fn submit(&mut self, operation: Operation, user_data: u64) -> Result<Handle, SubmitError> {
         self.check()?;
         let none = Parameters::default();
         match operation.action {
@@ -91,9 +87,7 @@ impl Loop {
                 let memory = Parameters { pointer: pointer as u64, length, offset, ..none };
                 self.enqueue(EventKind::Write, descriptor, memory, user_data)
             }
-            Action::Timer { deadline_ns, period_ns } => {
-                self.arm(deadline_ns, period_ns, user_data)
-            }
+            Action::Timer { deadline_ns, period_ns } => self.arm(deadline_ns, period_ns, user_data),
         }
     }
 

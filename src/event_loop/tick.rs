@@ -95,7 +95,11 @@ impl Loop {
         let next = timer.min(self.closing_check_ns);
         if next == u64::MAX {
             let forever = most_ns == u64::MAX;
-            return Plan::Sleep(if forever { TickWait::Forever } else { TickWait::AtMost(most_ns) });
+            return Plan::Sleep(if forever {
+                TickWait::Forever
+            } else {
+                TickWait::AtMost(most_ns)
+            });
         }
         let now = self.driver.now();
         if next <= now {
@@ -176,7 +180,8 @@ impl Loop {
             let Some(index) = self.timers.pop_due(&mut self.slots, now_ns, order) else { break };
             let slot = self.slots.get_mut(index);
             let (deadline_ns, period_ns) = (slot.offset, slot.pointer);
-            let mut event = Event { user_data: slot.user_data, kind: EventKind::Timer, ..Event::EMPTY };
+            let mut event =
+                Event { user_data: slot.user_data, kind: EventKind::Timer, ..Event::EMPTY };
             if period_ns == 0 {
                 self.slots.free(index);
             } else {

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 /// blocking look-up.
 ///
 /// The trait is sealed.
-pub trait ToSocketAddrs: sealed::Sealed {}
+pub trait ToSocketAddrs: Sealed {}
 
 /// Addresses in the order they are tried.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ mod sealed {
     }
 }
 
-pub(crate) use sealed::Sealed;
+use sealed::Sealed;
 
 /// No address at all: an empty list.
 pub(crate) fn none() -> io::Error {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use crate::limits::BACKLOG_DEFAULT;
-use crate::net::addr::{self, Sealed, ToSocketAddrs};
+use crate::net::addr::{self, ToSocketAddrs};
 use crate::net::tcp_stream::TcpStream;
 use crate::op::Control;
 use crate::runtime::{Socket, Ticket, address_of, current_named, opened};
@@ -54,7 +54,7 @@ impl TcpListener {
     pub async fn bind<A: ToSocketAddrs>(address: A) -> io::Result<TcpListener> {
         let shared = current_named("TcpListener::bind");
         let addresses = address.addresses()?;
-        let mut last = addr::none();
+        let mut last = None;
         let mut place = 0;
         while let Some(address) = addresses.get(place) {
             place += 1;
@@ -65,10 +65,10 @@ impl TcpListener {
                     core.put_listener(descriptor);
                     return Ok(TcpListener { socket: Socket::new(&shared, descriptor) });
                 }
-                Err(error) => last = error,
+                Err(error) => last = Some(error),
             }
         }
-        Err(last)
+        Err(last.unwrap_or_else(addr::none))
     }
 
     /// Waits for a connection, and gives it and the address of its other end.

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::task::{Context, Poll, ready};
 
-use crate::net::addr::{self, Sealed, ToSocketAddrs};
+use crate::net::addr::{self, ToSocketAddrs};
 use crate::net::tcp_split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::op::{Control, Operation};
 use crate::runtime::{Socket, Wait, address_of, current_named, done, flag, opened, shared_of};
@@ -67,16 +67,16 @@ impl TcpStream {
     pub async fn connect<A: ToSocketAddrs>(address: A) -> io::Result<TcpStream> {
         let loop_id = current_named("TcpStream::connect").id;
         let addresses = address.addresses()?;
-        let mut last = addr::none();
+        let mut last = None;
         let mut place = 0;
         while let Some(address) = addresses.get(place) {
             place += 1;
             match connect_one(loop_id, address).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
+                Err(error) => last = Some(error),
             }
         }
-        Err(last)
+        Err(last.unwrap_or_else(addr::none))
     }
 
     pub(crate) fn from_socket(socket: Socket) -> TcpStream {

@@ -268,9 +268,10 @@ fn create_error(error: rotor_executor::CreateError, options: &Options) -> Create
         Refused::NoTasks => {
             CreateError::Option { name: "tasks", rule: "0 runs nothing: set it to 1 or more" }
         }
-        Refused::NoTaskBytes => {
-            CreateError::Option { name: "task_bytes", rule: "0 holds no future: set it to 1 or more" }
-        }
+        Refused::NoTaskBytes => CreateError::Option {
+            name: "task_bytes",
+            rule: "0 holds no future: set it to 1 or more",
+        },
         Refused::OutOfMemory { bytes } => CreateError::OutOfMemory { needed: bytes },
         // `TooLarge`, and what a later executor may refuse.
         _ => CreateError::OutOfMemory {

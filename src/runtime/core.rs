@@ -81,7 +81,10 @@ impl Shared {
                 Step::Ready(value) => return Poll::Ready(value),
                 Step::Parked => return Poll::Pending,
                 Step::NeedsWaker => {
-                    assert!(parking.spare.is_none(), "rotor: a step refused the waker it asked for");
+                    assert!(
+                        parking.spare.is_none(),
+                        "rotor: a step refused the waker it asked for"
+                    );
                     parking.spare = Some(parking.waker.clone());
                 }
             }

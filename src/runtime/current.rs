@@ -91,7 +91,8 @@ impl Drop for Entered {
             return;
         }
         let before = self.before.take();
-        let left = CURRENT.try_with(|current| std::mem::replace(&mut *current.borrow_mut(), before));
+        let left =
+            CURRENT.try_with(|current| std::mem::replace(&mut *current.borrow_mut(), before));
         drop(left);
     }
 }

@@ -61,7 +61,9 @@ impl Shared {
         loop {
             let wakes = {
                 let mut core = self.core.borrow_mut();
-                let Some(index) = core.undelivered.next() else { return };
+                let Some(index) = core.undelivered.next() else {
+                    return;
+                };
                 let event = core.events[index];
                 core.take_note(&event)
             };
@@ -80,7 +82,9 @@ impl Shared {
                 if !core.held_for_task && !something_ended {
                     return;
                 }
-                let Some(descriptor) = core.held.pop() else { return };
+                let Some(descriptor) = core.held.pop() else {
+                    return;
+                };
                 core.held_for_task &= !core.held.is_empty();
                 match core.streams.listener(descriptor) {
                     Some(listener) => {
@@ -119,7 +123,9 @@ impl Core {
     }
 
     fn received(&mut self, descriptor: Descriptor, event: &Event) -> Wakes {
-        let Some(stream) = self.streams.stream(descriptor) else { return self.of_nobody(event) };
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return self.of_nobody(event);
+        };
         stream.receiving = Receiving::No;
         stream.nonempty = event.socket_nonempty();
         match (event.result(), event.buffer()) {
@@ -171,14 +177,18 @@ impl Core {
     }
 
     fn has_room(&mut self, descriptor: Descriptor) -> Wakes {
-        let Some(stream) = self.streams.stream(descriptor) else { return [None, None] };
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return [None, None];
+        };
         // An error of the poll is the socket's; the next send tells it.
         stream.awaiting_room = false;
         [stream.writer.take(), None]
     }
 
     fn accepted(&mut self, listener: Descriptor, event: &Event) -> Wakes {
-        let Some(row) = self.streams.listener(listener) else { return self.of_nobody(event) };
+        let Some(row) = self.streams.listener(listener) else {
+            return self.of_nobody(event);
+        };
         row.accepting = false;
         match (event.result(), event.descriptor()) {
             (Ok(_), descriptor) => row.accepted = descriptor,

@@ -15,8 +15,8 @@ use rotor_executor::coop;
 
 use crate::error::SubmitError;
 use crate::op::{Control, Descriptor, Operation};
-use crate::runtime::core::{Core, Parking, Shared, Step};
 use crate::runtime::answers::address_of;
+use crate::runtime::core::{Core, Parking, Shared, Step};
 use crate::runtime::dispatch::{Tag, user_data};
 use crate::runtime::waiters::Ticket;
 
@@ -58,7 +58,9 @@ impl Shared {
     pub(crate) fn give_up(&self, listener: Descriptor, ticket: Ticket) {
         let (left, next) = {
             let mut core = self.core.borrow_mut();
-            let Some(row) = core.streams.listener(listener) else { return };
+            let Some(row) = core.streams.listener(listener) else {
+                return;
+            };
             let left = row.waiters.leave(ticket);
             // With an accept in flight, or held, the next event or release wakes the next one.
             let pass_on = left.is_none() && !row.accepting && !row.held;
@@ -135,7 +137,9 @@ impl Core {
     }
 
     fn arm_accept(&mut self, listener: Descriptor) -> Result<(), SubmitError> {
-        let Some(row) = self.streams.listener(listener) else { return Err(SubmitError::Closed) };
+        let Some(row) = self.streams.listener(listener) else {
+            return Err(SubmitError::Closed);
+        };
         if row.accepting || row.accepted.is_some() {
             return Ok(());
         }
@@ -158,7 +162,9 @@ impl Core {
     }
 
     fn hold(&mut self, listener: Descriptor) {
-        let Some(row) = self.streams.listener(listener) else { return };
+        let Some(row) = self.streams.listener(listener) else {
+            return;
+        };
         if !row.held && self.held.len() < self.held.capacity() {
             row.held = true;
             self.held.push(listener);

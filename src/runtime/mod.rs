@@ -37,7 +37,7 @@ pub(crate) use self::answers::{address_of, done, flag, opened};
 pub use self::block_on::{Runtime, RuntimeStatistics};
 pub use self::builder::Builder;
 pub(crate) use self::core::Shared;
-pub(crate) use self::current::{clock_now, current, current_named};
+pub(crate) use self::current::{clock_now, current_named};
 #[cfg(feature = "unstable")]
 pub use self::operation::{File, ReadAt, WriteAt};
 pub use self::shutdown::{Report, leaked_total};

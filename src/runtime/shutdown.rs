@@ -68,7 +68,9 @@ impl Shared {
         loop {
             let held = {
                 let mut core = self.core.borrow_mut();
-                let Some(descriptor) = core.streams.next_open(from) else { return };
+                let Some(descriptor) = core.streams.next_open(from) else {
+                    return;
+                };
                 from = descriptor.index + 1;
                 core.close(descriptor)
             };

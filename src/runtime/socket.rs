@@ -97,7 +97,9 @@ fn shared_elsewhere(loop_id: u32, inside_another: bool, what: &str) -> io::Resul
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let Some(shared) = find(self.loop_id) else { return };
+        let Some(shared) = find(self.loop_id) else {
+            return;
+        };
         let held = shared.core.borrow_mut().close(self.descriptor);
         drop(held);
     }

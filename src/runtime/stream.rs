@@ -115,7 +115,9 @@ impl Core {
         into: &mut [u8],
         parking: &mut Parking<'_>,
     ) -> Stepped<usize> {
-        let Some(stream) = self.streams.stream(descriptor) else { return closed() };
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return closed();
+        };
         let count = stream.take(&mut self.event_loop, into);
         if count > 0 {
             return Step::Ready(Ok(count));
@@ -143,12 +145,10 @@ impl Core {
     }
 
     /// Waits for the receive in flight, arming one first if there is none.
-    fn arm_receive<T>(
-        &mut self,
-        descriptor: Descriptor,
-        parking: &mut Parking<'_>,
-    ) -> Stepped<T> {
-        let Some(stream) = self.streams.stream(descriptor) else { return closed() };
+    fn arm_receive<T>(&mut self, descriptor: Descriptor, parking: &mut Parking<'_>) -> Stepped<T> {
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return closed();
+        };
         let parked = parking.park(&mut stream.reader);
         if let Step::NeedsWaker = parked {
             return parked;
@@ -185,7 +185,9 @@ impl Core {
         parking: &mut Parking<'_>,
     ) -> Stepped<()> {
         let buffer_bytes = self.event_loop.options().buffer_bytes;
-        let Some(stream) = self.streams.stream(descriptor) else { return closed() };
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return closed();
+        };
         if stream.in_hand() >= into.len() {
             stream.take(&mut self.event_loop, into);
             return Step::Ready(Ok(()));
@@ -213,7 +215,9 @@ impl Core {
         blocked: &mut bool,
         send: impl FnOnce(&mut Loop) -> io::Result<usize>,
     ) -> Stepped<usize> {
-        let Some(stream) = self.streams.stream(descriptor) else { return closed() };
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return closed();
+        };
         if !stream.awaiting_room && !*blocked {
             match send(&mut self.event_loop) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => *blocked = true,

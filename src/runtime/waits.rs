@@ -100,7 +100,9 @@ impl Waits {
 
     /// Takes note of a final event.
     pub(crate) fn end(&mut self, key: WaitKey, event: Event) -> Ended {
-        let Some(row) = self.row(key) else { return Ended::Unknown };
+        let Some(row) = self.row(key) else {
+            return Ended::Unknown;
+        };
         match &mut row.state {
             State::Pending { waker, .. } => {
                 let waker = waker.take();
@@ -243,11 +245,15 @@ impl Drop for Wait {
         if self.taken {
             return;
         }
-        let Some(shared) = crate::runtime::current::find(self.loop_id) else { return };
+        let Some(shared) = crate::runtime::current::find(self.loop_id) else {
+            return;
+        };
         let waker = {
             let mut core = shared.core.borrow_mut();
             let core = &mut *core;
-            let Some(row) = core.waits.row(self.key) else { return };
+            let Some(row) = core.waits.row(self.key) else {
+                return;
+            };
             match &mut row.state {
                 State::Pending { handle, waker } => {
                     let waker = waker.take();

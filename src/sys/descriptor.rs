@@ -17,8 +17,8 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::address::RawAddress;
 use crate::op::{Control, Reply};
-use crate::sys::address::RawAddress;
 
 const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
@@ -117,9 +117,8 @@ fn listen(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     let raw = RawAddress::encode(address);
     // SAFETY: `raw` is a whole address of this length, alive through the call.
-    let bound = unsafe {
-        libc::bind(socket.as_raw_fd(), RawAddress::address_pointer(&raw), raw.length())
-    };
+    let bound =
+        unsafe { libc::bind(socket.as_raw_fd(), RawAddress::address_pointer(&raw), raw.length()) };
     if bound < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -120,7 +120,8 @@ fn a_full_socket_takes_what_fits_and_then_says_so() {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (pieces.as_mut_ptr(), 2);
     // SAFETY: the pieces and their bytes are alive.
-    assert_eq!(unsafe { send_message_now(near.as_raw_fd(), &message) }, -libc::EAGAIN);
+    let sent_now = unsafe { send_message_now(near.as_raw_fd(), &message) };
+    assert_eq!(sent_now, -libc::EAGAIN);
     let mut got = vec![0; sent];
     far.read_exact(&mut got).unwrap();
     // SAFETY: as above.

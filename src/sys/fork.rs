@@ -29,9 +29,8 @@ impl ForkGuard {
     pub(crate) fn new() -> io::Result<ForkGuard> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a null hint asks for a fresh mapping; it replaces nobody's memory.
-        let page = unsafe {
-            mmap_anonymous(ptr::null_mut(), PAGE_BYTES, protection, MapFlags::PRIVATE)
-        }?;
+        let page =
+            unsafe { mmap_anonymous(ptr::null_mut(), PAGE_BYTES, protection, MapFlags::PRIVATE) }?;
         let Some(page) = NonNull::new(page.cast::<u8>()) else {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         };

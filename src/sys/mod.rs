@@ -8,7 +8,6 @@
 //! themselves, with `MSG_DONTWAIT`.
 #![deny(unsafe_code)]
 
-pub mod address;
 pub(crate) mod clock;
 #[allow(unsafe_code)]
 pub(crate) mod descriptor;

@@ -5,6 +5,7 @@
 //! - every table is cut from its own range, aligned for its type, and none is cut twice;
 //! - a row is read only below `len`, the rows written so far; memory above is never read;
 //! - the owner ([`Loop`](crate::Loop)) drops its tables before the arena, or leaks both.
+#![allow(unsafe_code)]
 
 use std::alloc::{self, Layout};
 use std::fmt;
@@ -280,7 +281,8 @@ mod tests {
 
     #[test]
     fn memory_handed_in_may_be_unaligned_but_not_short() {
-        let memory = Box::leak(vec![MaybeUninit::<u8>::uninit(); 3 * ARENA_ALIGN].into_boxed_slice());
+        let memory =
+            Box::leak(vec![MaybeUninit::<u8>::uninit(); 3 * ARENA_ALIGN].into_boxed_slice());
         assert!(Arena::in_memory(&mut memory[1..], ARENA_ALIGN).is_ok());
         let memory = Box::leak(vec![MaybeUninit::<u8>::uninit(); 100].into_boxed_slice());
         let error = Arena::in_memory(memory, ARENA_ALIGN).unwrap_err();

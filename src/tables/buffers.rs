@@ -90,7 +90,10 @@ impl Buffers {
     pub(crate) fn received(&mut self, buffer: u16, length: u32) {
         let length = length.min(self.buffer_bytes);
         let row = &mut self.rows[u32::from(buffer)];
-        assert!(row.holder == Holder::Provided, "rotor: the backend named a buffer it was not given");
+        assert!(
+            row.holder == Holder::Provided,
+            "rotor: the backend named a buffer it was not given"
+        );
         row.holder = Holder::Held;
         row.filled = length;
         self.provided -= 1;

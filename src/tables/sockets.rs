@@ -1,9 +1,9 @@
 #![deny(unsafe_code)]
 //! Sockets: a row for each descriptor the loop owns.
 
+use crate::address::RawAddress;
 use crate::event::EventKind;
 use crate::op::Descriptor;
-use crate::sys::address::RawAddress;
 use crate::tables::NONE;
 use crate::tables::arena::{Arena, Plan, Table};
 use crate::tables::list::List;
@@ -49,10 +49,9 @@ pub(crate) enum Direction {
 pub(crate) fn direction_of(kind: EventKind) -> Direction {
     match kind {
         EventKind::Accept | EventKind::Receive => Direction::Receive,
-        EventKind::Connect
-        | EventKind::Send
-        | EventKind::SendVectored
-        | EventKind::Shutdown => Direction::Send,
+        EventKind::Connect | EventKind::Send | EventKind::SendVectored | EventKind::Shutdown => {
+            Direction::Send
+        }
         EventKind::Nop
         | EventKind::Poll
         | EventKind::Close

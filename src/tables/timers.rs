@@ -117,8 +117,7 @@ impl Timers {
                 break;
             }
             let right = left + 1;
-            let right_first =
-                right < self.count && self.entries[right].before(&self.entries[left]);
+            let right_first = right < self.count && self.entries[right].before(&self.entries[left]);
             let child = if right_first { right } else { left };
             if !self.entries[child].before(&entry) {
                 break;

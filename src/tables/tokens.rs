@@ -90,7 +90,8 @@ mod tests {
             tokens.push(Handle { index, generation: 1 }, |_| true);
         }
         tokens.push(Handle { index: 9, generation: 1 }, |handle| handle.index % 2 == 0);
-        let order: Vec<u32> = std::iter::from_fn(|| tokens.pop()).map(|handle| handle.index).collect();
+        let order: Vec<u32> =
+            std::iter::from_fn(|| tokens.pop()).map(|handle| handle.index).collect();
         assert_eq!(order, [0, 2, 9]);
     }
 

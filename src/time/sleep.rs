@@ -111,6 +111,33 @@ impl Sleep {
         Sleep { loop_id: shared.id, deadline, state: State::Idle }
     }
 
+    /// Looks whether it is over, without asking the cooperative budget.
+    #[track_caller]
+    pub(crate) fn poll_unlimited(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let State::Fired = self.state {
+            return Poll::Ready(());
+        }
+        let shared = match shared_of(self.loop_id, "Sleep") {
+            Ok(shared) => shared,
+            Err(error) => panic!("rotor: {error}"),
+        };
+        if let State::Idle = self.state {
+            if let Err(error) = self.arm(&shared) {
+                panic!("rotor: {error}");
+            }
+        }
+        match &mut self.state {
+            State::Armed(wait) => {
+                let event = ready!(wait.poll(&shared, cx));
+                debug_assert!(event.result().is_ok(), "a timer that nobody canceled failed");
+            }
+            State::Never => return Poll::Pending,
+            State::Idle | State::Fired => unreachable!("rotor: a sleep was armed above"),
+        }
+        self.state = State::Fired;
+        Poll::Ready(())
+    }
+
     /// When it is due.
     pub fn deadline(&self) -> Instant {
         self.deadline
@@ -140,29 +167,8 @@ impl Future for Sleep {
     /// in; when that runtime is gone.
     #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let sleep = &mut *self;
         ready!(coop::poll_proceed(cx));
-        if let State::Fired = sleep.state {
-            return Poll::Ready(());
-        }
-        let shared = match shared_of(sleep.loop_id, "Sleep") {
-            Ok(shared) => shared,
-            Err(error) => panic!("rotor: {error}"),
-        };
-        if let State::Idle = sleep.state {
-            if let Err(error) = sleep.arm(&shared) {
-                panic!("rotor: {error}");
-            }
-        }
-        match &mut sleep.state {
-            State::Armed(wait) => {
-                let event = ready!(wait.poll(&shared, cx));
-                debug_assert!(event.result().is_ok(), "a timer that nobody canceled failed");
-            }
-            State::Never => return Poll::Pending,
-            State::Idle | State::Fired => unreachable!("rotor: a sleep was armed above"),
-        }
-        sleep.state = State::Fired;
+        ready!(self.poll_unlimited(cx));
         coop::spend();
         Poll::Ready(())
     }

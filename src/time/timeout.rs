@@ -78,7 +78,9 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = parts.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        match Pin::new(parts.sleep).poll(cx) {
+        // A future that is never done spends the whole budget of each poll. Its bound must not be
+        // refused a look for that.
+        match parts.sleep.poll_unlimited(cx) {
             Poll::Ready(()) => Poll::Ready(Err(Elapsed(()))),
             Poll::Pending => Poll::Pending,
         }

@@ -10,12 +10,8 @@ const DECISIONS: &str = "docs/decisions/";
 
 /// The headings of a decision record, in this order. `docs/decisions/README.md` says what is under
 /// each.
-const DECISION_HEADINGS: [&str; 4] = [
-    "## Question",
-    "## Measured",
-    "## Decided",
-    "## What follows",
-];
+const DECISION_HEADINGS: [&str; 4] =
+    ["## Question", "## Measured", "## Decided", "## What follows"];
 
 /// The lines of a document, each with its offset and the language of the block of code it is in.
 fn lines(text: &str) -> Vec<(usize, Option<&str>, &str)> {
@@ -44,10 +40,7 @@ fn rust_blocks(text: &str) -> Vec<(usize, Vec<&str>)> {
                 Some((_, block)) => block.push(line),
                 None => blocks.push((offset, vec![line])),
             }
-            end = offset
-                + text[offset..]
-                    .find('\n')
-                    .map_or(text.len() - offset, |n| n + 1);
+            end = offset + text[offset..].find('\n').map_or(text.len() - offset, |n| n + 1);
         }
     }
     for (_, block) in &mut blocks {
@@ -84,10 +77,7 @@ fn shown_code(document: &File, files: &[File]) -> Vec<String> {
 /// The targets of a document's links, outside blocks of code, each with its line's offset.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
-    for (offset, _, line) in lines(text)
-        .into_iter()
-        .filter(|(_, language, _)| language.is_none())
-    {
+    for (offset, _, line) in lines(text).into_iter().filter(|(_, language, _)| language.is_none()) {
         for (start, opening) in line.match_indices("](") {
             let rest = &line[start + opening.len()..];
             links.extend(rest.find(')').map(|end| (offset, &rest[..end])));
@@ -104,10 +94,7 @@ fn target(document: &str, link: &str) -> Option<String> {
     }
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
-    for part in link
-        .split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
-    {
+    for part in link.split('/').filter(|part| !part.is_empty() && *part != ".") {
         if part == ".." {
             parts.pop();
         } else {
@@ -123,9 +110,7 @@ fn dead_links(document: &File, files: &[File]) -> Vec<String> {
     }
     let exists = |path: &str| {
         let folder = format!("{path}/");
-        files
-            .iter()
-            .any(|file| file.path == path || file.path.starts_with(&folder))
+        files.iter().any(|file| file.path == path || file.path.starts_with(&folder))
     };
     links(&document.text)
         .into_iter()
@@ -140,9 +125,7 @@ fn unlinked_guide(files: &[File]) -> Vec<String> {
         .iter()
         .filter(|file| file.path == "README.md" || file.path == GUIDE_INDEX)
         .flat_map(|file| {
-            links(&file.text)
-                .into_iter()
-                .filter_map(|(_, link)| target(&file.path, link))
+            links(&file.text).into_iter().filter_map(|(_, link)| target(&file.path, link))
         })
         .collect();
     files
@@ -154,11 +137,7 @@ fn unlinked_guide(files: &[File]) -> Vec<String> {
 }
 
 fn decision(file: &File) -> Vec<String> {
-    let Some(name) = file
-        .path
-        .strip_prefix(DECISIONS)
-        .filter(|name| *name != "README.md")
-    else {
+    let Some(name) = file.path.strip_prefix(DECISIONS).filter(|name| *name != "README.md") else {
         return Vec::new();
     };
     let mut complaints = Vec::new();
@@ -187,9 +166,7 @@ fn decision(file: &File) -> Vec<String> {
 #[test]
 fn rust_code_in_the_readme_and_the_guide_stands_in_an_example() {
     let files = repository();
-    let complaints = files
-        .iter()
-        .flat_map(|document| shown_code(document, &files));
+    let complaints = files.iter().flat_map(|document| shown_code(document, &files));
     assert_none(&complaints.collect::<Vec<_>>());
 }
 
@@ -209,10 +186,7 @@ fn code_that_no_example_holds_is_noticed() {
     assert_eq!(check("c(); // why", "rust,no_run"), 1);
     assert_eq!(check("d();", "rust"), 1);
     assert_eq!(check("d();", "text"), 0);
-    let two = File::new(
-        "docs/guide/tcp.md",
-        "```rust\nb();\n```\n```rust\nd();\n```\n",
-    );
+    let two = File::new("docs/guide/tcp.md", "```rust\nb();\n```\n```rust\nd();\n```\n");
     assert_eq!(
         shown_code(&two, &files),
         ["docs/guide/tcp.md:5: no example holds these lines in this order"]
@@ -222,23 +196,15 @@ fn code_that_no_example_holds_is_noticed() {
 #[test]
 fn every_link_between_documents_leads_to_a_file() {
     let files = repository();
-    let complaints = files
-        .iter()
-        .flat_map(|document| dead_links(document, &files));
+    let complaints = files.iter().flat_map(|document| dead_links(document, &files));
     assert_none(&complaints.collect::<Vec<_>>());
 }
 
 #[test]
 fn a_dead_link_is_noticed() {
-    let files = [
-        File::new("docs/guide/README.md", ""),
-        File::new("src/op.rs", ""),
-    ];
+    let files = [File::new("docs/guide/README.md", ""), File::new("src/op.rs", "")];
     let check = |text: &str| dead_links(&File::new("docs/architecture.md", text), &files).len();
-    assert_eq!(
-        check("[a](guide/README.md#x) [b](../src/) [c](https://x.y/z) [d](#here)"),
-        0
-    );
+    assert_eq!(check("[a](guide/README.md#x) [b](../src/) [c](https://x.y/z) [d](#here)"), 0);
     assert_eq!(check("[a](guide/tcp.md) and [b](../src/event.rs)"), 2);
     assert_eq!(check("```rust\na[0](x)\n```\n"), 0);
 }
@@ -258,10 +224,7 @@ fn a_page_that_nothing_links_to_is_noticed() {
         File::new("docs/guide/udp.md", ""),
     ];
     let why = "neither the README nor the guide's index links to it";
-    assert_eq!(
-        unlinked_guide(&files),
-        [format!("docs/guide/udp.md:1: {why}")]
-    );
+    assert_eq!(unlinked_guide(&files), [format!("docs/guide/udp.md:1: {why}")]);
 }
 
 #[test]

@@ -34,11 +34,7 @@ fn from_the_root(file: &File) -> Vec<(usize, &str)> {
                 supers = if chained { supers + 1 } else { 1 };
                 if supers == depth_of(&file.path) + inline_modules(&code[..offset]) {
                     let names_super = code[end + 2..].starts_with("super");
-                    names.extend(
-                        first_names(code, end + 2)
-                            .into_iter()
-                            .filter(|_| !names_super),
-                    );
+                    names.extend(first_names(code, end + 2).into_iter().filter(|_| !names_super));
                 }
             }
             _ => {}
@@ -74,10 +70,7 @@ fn first_names(code: &str, at: usize) -> Vec<(usize, &str)> {
 
 /// How many modules deep a file is: one for `src/op.rs` and `src/sys/mod.rs`.
 fn depth_of(path: &str) -> usize {
-    let parts = path
-        .trim_start_matches("src/")
-        .trim_end_matches(".rs")
-        .trim_end_matches("/mod");
+    let parts = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     parts.split('/').filter(|part| *part != "lib").count()
 }
 
@@ -88,11 +81,7 @@ fn inline_modules(code: &str) -> usize {
         match byte {
             b'{' => {
                 let before: Vec<&str> = code[..offset].trim_end().rsplitn(3, ' ').collect();
-                open.push(
-                    before
-                        .get(1)
-                        .is_some_and(|word| word.trim_start().ends_with("mod")),
-                );
+                open.push(before.get(1).is_some_and(|word| word.trim_start().ends_with("mod")));
             }
             b'}' => {
                 open.pop();
@@ -151,12 +140,7 @@ fn futures_in_the_loop(file: &File) -> Vec<String> {
 fn clocks_in_the_core(file: &File) -> Vec<String> {
     let core = |part: &str| row_of(part) <= row_of("tables") || part == EVENT_LOOP || part == SIM;
     let banned = ["Instant", "SystemTime", "HashMap", "HashSet", "RandomState"];
-    without(
-        file,
-        core,
-        &banned,
-        "the core reads no clock and no hash order",
-    )
+    without(file, core, &banned, "the core reads no clock and no hash order")
 }
 
 /// The numbers and structures of libc are plain data. Calling it is what stays below.
@@ -226,40 +210,15 @@ fn a_use_of_a_lower_row_is_noticed() {
     assert_noticed(layering, "src/tables/slots.rs", "use crate::op::Op;", 0);
     assert_noticed(layering, "src/tables/slots.rs", "use crate::sys::clock;", 1);
     assert_noticed(layering, "src/op.rs", "use crate::event::Event;", 0);
-    assert_noticed(
-        layering,
-        "src/op.rs",
-        "fn f() -> crate::tables::Slots {}",
-        1,
-    );
-    assert_noticed(
-        layering,
-        "src/op.rs",
-        "use crate::{limits, tables::{a, sim}, net};",
-        2,
-    );
-    assert_noticed(
-        layering,
-        "src/op.rs",
-        "// use crate::net;\npub(crate) struct A;",
-        0,
-    );
+    assert_noticed(layering, "src/op.rs", "fn f() -> crate::tables::Slots {}", 1);
+    assert_noticed(layering, "src/op.rs", "use crate::{limits, tables::{a, sim}, net};", 2);
+    assert_noticed(layering, "src/op.rs", "// use crate::net;\npub(crate) struct A;", 0);
     assert_noticed(layering, "src/sim/mod.rs", "use crate::{backend, sys};", 1);
     assert_noticed(layering, "src/lib.rs", "pub use crate::net;", 0);
     // The users' row: sideways is allowed, below the loop is not.
-    assert_noticed(
-        layering,
-        "src/net/tcp_stream.rs",
-        "use crate::{time, event_loop::Loop};",
-        0,
-    );
+    assert_noticed(layering, "src/net/tcp_stream.rs", "use crate::{time, event_loop::Loop};", 0);
     assert_noticed(layering, "src/net/tcp_stream.rs", "use crate::sys::x;", 1);
-    assert_noticed(
-        layering,
-        "src/net/tcp_stream.rs",
-        "use crate::backend::Backend;",
-        1,
-    );
+    assert_noticed(layering, "src/net/tcp_stream.rs", "use crate::backend::Backend;", 1);
     // Around the table: through the root's re-exports, or from a file in no row.
     assert_noticed(layering, "src/op.rs", "use crate::Loop;", 1);
     assert_noticed(layering, "src/op.rs", "use crate::*;", 1);
@@ -272,18 +231,8 @@ fn a_use_of_a_lower_row_by_super_is_noticed() {
     assert_noticed(layering, "src/op.rs", "use super::tables::Slots;", 1);
     assert_noticed(layering, "src/sys/mod.rs", "use super::backend;", 1);
     assert_noticed(layering, "src/sys/clock.rs", "use super::backend;", 0);
-    assert_noticed(
-        layering,
-        "src/sys/clock.rs",
-        "use super::super::backend;",
-        1,
-    );
-    assert_noticed(
-        layering,
-        "src/sys/clock.rs",
-        "mod tests {\n    use super::super::net;\n}",
-        0,
-    );
+    assert_noticed(layering, "src/sys/clock.rs", "use super::super::backend;", 1);
+    assert_noticed(layering, "src/sys/clock.rs", "mod tests {\n    use super::super::net;\n}", 0);
     let nested = "mod tests {\n    use super::super::super::net;\n}";
     assert_noticed(layering, "src/sys/clock.rs", nested, 1);
 }
@@ -295,30 +244,10 @@ fn what_lies_below_the_runtime_has_not_heard_of_futures() {
 
 #[test]
 fn a_future_below_the_runtime_is_noticed() {
-    assert_noticed(
-        futures_in_the_loop,
-        "src/event_loop/mod.rs",
-        "use std::task::Waker;",
-        0,
-    );
-    assert_noticed(
-        futures_in_the_loop,
-        "src/event_loop/mod.rs",
-        "impl Future for X {}",
-        1,
-    );
-    assert_noticed(
-        futures_in_the_loop,
-        "src/sys/clock.rs",
-        "async fn f() { g().await }",
-        2,
-    );
-    assert_noticed(
-        futures_in_the_loop,
-        "src/runtime/mod.rs",
-        "impl Future for X {}",
-        0,
-    );
+    assert_noticed(futures_in_the_loop, "src/event_loop/mod.rs", "use std::task::Waker;", 0);
+    assert_noticed(futures_in_the_loop, "src/event_loop/mod.rs", "impl Future for X {}", 1);
+    assert_noticed(futures_in_the_loop, "src/sys/clock.rs", "async fn f() { g().await }", 2);
+    assert_noticed(futures_in_the_loop, "src/runtime/mod.rs", "impl Future for X {}", 0);
 }
 
 #[test]
@@ -328,26 +257,11 @@ fn the_core_reads_no_clock_and_no_hash_order() {
 
 #[test]
 fn a_clock_in_the_core_is_noticed() {
-    assert_noticed(
-        clocks_in_the_core,
-        "src/event_loop/mod.rs",
-        "let now = Instant::now();",
-        1,
-    );
-    assert_noticed(
-        clocks_in_the_core,
-        "src/tables/slots.rs",
-        "use std::collections::HashMap;",
-        1,
-    );
+    assert_noticed(clocks_in_the_core, "src/event_loop/mod.rs", "let now = Instant::now();", 1);
+    assert_noticed(clocks_in_the_core, "src/tables/slots.rs", "use std::collections::HashMap;", 1);
     assert_noticed(clocks_in_the_core, "src/rng.rs", "SystemTime::now()", 1);
     assert_noticed(clocks_in_the_core, "src/sys/clock.rs", "Instant::now()", 0);
-    assert_noticed(
-        clocks_in_the_core,
-        "src/time/instant.rs",
-        "Instant::now()",
-        0,
-    );
+    assert_noticed(clocks_in_the_core, "src/time/instant.rs", "Instant::now()", 0);
 }
 
 #[test]
@@ -357,24 +271,9 @@ fn plain_data_tables_loop_and_simulator_make_no_system_calls() {
 
 #[test]
 fn a_system_call_in_the_core_is_noticed() {
-    assert_noticed(
-        system_calls_in_the_core,
-        "src/tables/arena.rs",
-        "libc::mmap()",
-        1,
-    );
-    assert_noticed(
-        system_calls_in_the_core,
-        "src/event_loop/tick.rs",
-        "rustix::io::read()",
-        1,
-    );
-    assert_noticed(
-        system_calls_in_the_core,
-        "src/backend/uring/mod.rs",
-        "libc::mmap()",
-        0,
-    );
+    assert_noticed(system_calls_in_the_core, "src/tables/arena.rs", "libc::mmap()", 1);
+    assert_noticed(system_calls_in_the_core, "src/event_loop/tick.rs", "rustix::io::read()", 1);
+    assert_noticed(system_calls_in_the_core, "src/backend/uring/mod.rs", "libc::mmap()", 0);
 }
 
 #[test]
@@ -386,42 +285,12 @@ fn executor_and_macros_depend_on_nothing_of_ours_and_compat_on_rotor_alone() {
 fn a_dependency_against_the_layers_is_noticed() {
     let line = |line: &str| format!("[package]\nname = \"rotor-x\"\n[dependencies]\n{line}\n");
     assert_noticed(manifest, "executor/Cargo.toml", &line("libc = \"0.2\""), 0);
-    assert_noticed(
-        manifest,
-        "executor/Cargo.toml",
-        &line("rotor = { path = \"..\" }"),
-        1,
-    );
-    assert_noticed(
-        manifest,
-        "macros/Cargo.toml",
-        &line("x = { package = \"rotor-executor\" }"),
-        1,
-    );
-    assert_noticed(
-        manifest,
-        "macros/Cargo.toml",
-        "[dev-dependencies.rotor]\npath = \"..\"",
-        1,
-    );
-    assert_noticed(
-        manifest,
-        "compat/Cargo.toml",
-        &line("rotor = { path = \"..\" }"),
-        0,
-    );
-    assert_noticed(
-        manifest,
-        "compat/Cargo.toml",
-        &line("rotor-executor = \"1\""),
-        1,
-    );
+    assert_noticed(manifest, "executor/Cargo.toml", &line("rotor = { path = \"..\" }"), 1);
+    assert_noticed(manifest, "macros/Cargo.toml", &line("x = { package = \"rotor-executor\" }"), 1);
+    assert_noticed(manifest, "macros/Cargo.toml", "[dev-dependencies.rotor]\npath = \"..\"", 1);
+    assert_noticed(manifest, "compat/Cargo.toml", &line("rotor = { path = \"..\" }"), 0);
+    assert_noticed(manifest, "compat/Cargo.toml", &line("rotor-executor = \"1\""), 1);
     let unstable = line("rotor = { path = \"..\", features = [\"unstable\"] }");
     assert_noticed(manifest, "compat/Cargo.toml", &unstable, 1);
-    assert_noticed(
-        manifest,
-        "Cargo.toml",
-        &line("rotor-compat = { path = \"compat\" }"),
-        1,
-    );
+    assert_noticed(manifest, "Cargo.toml", &line("rotor-compat = { path = \"compat\" }"), 1);
 }

@@ -8,11 +8,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 fn file_length(file: &File) -> Vec<String> {
     let lines = file.text.lines().count();
-    let max = if file.is_library() {
-        LIBRARY_LINES_MAX
-    } else {
-        TEST_LINES_MAX
-    };
+    let max = if file.is_library() { LIBRARY_LINES_MAX } else { TEST_LINES_MAX };
     if file.is_rust() && lines > max {
         return vec![file.complaint(0, format!("{lines} lines; at most {max}"))];
     }
@@ -38,9 +34,7 @@ fn function_length(file: &File) -> Vec<String> {
         }
         let lines = code[start..close].matches('\n').count() + 1;
         if lines > FUNCTION_LINES_MAX && !is_exhaustive_match(&code[open + 1..close]) {
-            let name = words(&code[start + 2..])
-                .next()
-                .map_or("", |(_, name)| name);
+            let name = words(&code[start + 2..]).next().map_or("", |(_, name)| name);
             let words = format!("fn {name} has {lines} lines; at most {FUNCTION_LINES_MAX}");
             complaints.push(file.complaint(start, words));
         }
@@ -107,24 +101,9 @@ fn functions_have_at_most_70_lines_unless_they_are_one_exhaustive_match() {
 fn a_long_function_is_noticed() {
     let function =
         |body: &str| format!("impl X {{\n    fn f(a: [u8; 4]) -> u8 {{\n{body}    }}\n}}\n");
-    assert_noticed(
-        function_length,
-        "src/op.rs",
-        &function(&"a();\n".repeat(68)),
-        0,
-    );
-    assert_noticed(
-        function_length,
-        "src/op.rs",
-        &function(&"a();\n".repeat(69)),
-        1,
-    );
-    assert_noticed(
-        function_length,
-        "tests/tcp.rs",
-        &function(&"a();\n".repeat(69)),
-        1,
-    );
+    assert_noticed(function_length, "src/op.rs", &function(&"a();\n".repeat(68)), 0);
+    assert_noticed(function_length, "src/op.rs", &function(&"a();\n".repeat(69)), 1);
+    assert_noticed(function_length, "tests/tcp.rs", &function(&"a();\n".repeat(69)), 1);
     // A brace in a string or a comment counts for nothing.
     let braces = format!("\"}}\"; // }}\n{}", "a();\n".repeat(68));
     assert_noticed(function_length, "src/op.rs", &function(&braces), 1);
@@ -132,25 +111,10 @@ fn a_long_function_is_noticed() {
     let arms = "A { x: _ } => (),\n".repeat(70);
     let one = |arms: &str| function(&format!("match self.op {{\n{arms}}}\n"));
     assert_noticed(function_length, "src/op.rs", &one(&arms), 0);
-    assert_noticed(
-        function_length,
-        "src/op.rs",
-        &one(&format!("{arms}_ => (),\n")),
-        1,
-    );
-    assert_noticed(
-        function_length,
-        "src/op.rs",
-        &one(&format!("{arms}B | _ => (),\n")),
-        1,
-    );
+    assert_noticed(function_length, "src/op.rs", &one(&format!("{arms}_ => (),\n")), 1);
+    assert_noticed(function_length, "src/op.rs", &one(&format!("{arms}B | _ => (),\n")), 1);
     let more = function(&format!("match self.op {{\n{arms}}}\nb();\n"));
     assert_noticed(function_length, "src/op.rs", &more, 1);
     // A type, and a function without a body.
-    assert_noticed(
-        function_length,
-        "src/op.rs",
-        "type F = fn(u8);\ntrait T { fn g(); }\n",
-        0,
-    );
+    assert_noticed(function_length, "src/op.rs", "type F = fn(u8);\ntrait T { fn g(); }\n", 0);
 }

@@ -15,16 +15,8 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn new(path: &str, text: &str) -> Self {
-        let code = if path.ends_with(".rs") {
-            blank(text)
-        } else {
-            String::new()
-        };
-        Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            code,
-        }
+        let code = if path.ends_with(".rs") { blank(text) } else { String::new() };
+        Self { path: path.to_owned(), text: text.to_owned(), code }
     }
 
     pub(crate) fn is_rust(&self) -> bool {
@@ -65,11 +57,7 @@ pub(crate) fn repository() -> Vec<File> {
         for entry in fs::read_dir(root.join(&folder)).expect("a folder of the repository") {
             let entry = entry.expect("an entry of a folder");
             let name = entry.file_name().into_string().expect("a name in UTF-8");
-            let path = if folder.is_empty() {
-                name.clone()
-            } else {
-                format!("{folder}/{name}")
-            };
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
             let kind = entry.file_type().expect("the kind of an entry");
             if kind.is_dir() {
                 if name != ".git" && !name.starts_with("target") {
@@ -84,10 +72,7 @@ pub(crate) fn repository() -> Vec<File> {
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
-    assert!(
-        files.iter().any(|file| file.path == "tests/tidy.rs"),
-        "the walk found nothing"
-    );
+    assert!(files.iter().any(|file| file.path == "tests/tidy.rs"), "the walk found nothing");
     files
 }
 
@@ -108,11 +93,7 @@ pub(crate) fn assert_noticed(
     times: usize,
 ) {
     let complaints = check(&File::new(path, text));
-    assert_eq!(
-        complaints.len(),
-        times,
-        "{path}: {complaints:?}\nin\n{text}"
-    );
+    assert_eq!(complaints.len(), times, "{path}: {complaints:?}\nin\n{text}");
 }
 
 /// The identifiers and keywords of a piece of code, each with its offset.
@@ -261,21 +242,15 @@ fn comment_end(bytes: &[u8], mut at: usize) -> usize {
 
 #[test]
 fn comments_strings_and_characters_are_no_code() {
-    let left = |text: &str| {
-        words(&blank(text))
-            .map(|(_, word)| word.to_owned())
-            .collect::<Vec<_>>()
-    };
+    let left =
+        |text: &str| words(&blank(text)).map(|(_, word)| word.to_owned()).collect::<Vec<_>>();
     assert_eq!(left("a // b\nc"), ["a", "c"]);
     assert_eq!(left("a /* b /* c */ d */ e"), ["a", "e"]);
     assert_eq!(left(r#"a "b \" c" d"#), ["a", "d"]);
     assert_eq!(left("a r\"b\\\" c"), ["a", "c"]);
     assert_eq!(left("a r#\"b \" c\"# d br#\"e\"# f"), ["a", "d", "b", "f"]);
     assert_eq!(left("a 'b' '\\'' '\"' c b'd' e"), ["a", "c", "b", "e"]);
-    assert_eq!(
-        left("a<'b> 'c: loop { break 'c; }"),
-        ["a", "b", "c", "loop", "break", "c"]
-    );
+    assert_eq!(left("a<'b> 'c: loop { break 'c; }"), ["a", "b", "c", "loop", "break", "c"]);
     assert_eq!(left("a 'ü' \"ü\" b r#type"), ["a", "b", "r", "type"]);
     assert_eq!(left("for \"never closed"), ["for"]);
     assert_eq!(blank("a\n\"b\nc\"\nd").matches('\n').count(), 3);

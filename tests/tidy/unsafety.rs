@@ -32,8 +32,10 @@ fn announcement(file: &File, listed: &[&str]) -> Vec<String> {
         complaints.push(file.complaint(0, "listed as unsafe, but holds none"));
     }
     let mut comment = file.text.lines().take_while(|line| line.starts_with("//!"));
-    if !comment.any(|line| line.contains("Unsafe")) {
-        complaints.push(file.complaint(0, "the module's comment does not say \"Unsafe\", and why"));
+    if !comment.any(|line| line.to_lowercase().contains("unsafe")) {
+        complaints.push(
+            file.complaint(0, "the module's comment does not say that it is unsafe, and why"),
+        );
     }
     complaints
 }
@@ -57,9 +59,7 @@ fn own_level(file: &File) -> Option<Level> {
     let starts = code
         .match_indices("#![")
         .filter(|(start, _)| *start == 0 || code.as_bytes()[start - 1] == b'\n');
-    starts
-        .filter_map(|(start, _)| code[start..].split(']').next())
-        .find_map(level_of)
+    starts.filter_map(|(start, _)| code[start..].split(']').next()).find_map(level_of)
 }
 
 /// The level that the parent sets on the line `mod name;`.
@@ -114,9 +114,8 @@ fn level(file: &File, files: &[File]) -> Option<Level> {
         return Some(level);
     }
     let (places, name) = parents(&file.path);
-    let parent = files
-        .iter()
-        .find(|parent| parent.path != file.path && places.contains(&parent.path))?;
+    let parent =
+        files.iter().find(|parent| parent.path != file.path && places.contains(&parent.path))?;
     declared_level(parent, &name).or_else(|| level(parent, files))
 }
 
@@ -139,13 +138,7 @@ fn unsafe_code_in_another_file_is_noticed() {
     assert_eq!(check("src/op.rs", "unsafe { f() }"), 0);
     assert_eq!(check("src/event.rs", "unsafe { f() }"), 1);
     assert_eq!(check("compat/src/lib.rs", "unsafe impl Send for X {}"), 1);
-    assert_eq!(
-        check(
-            "src/event.rs",
-            "#![deny(unsafe_code)] // unsafe\n\"unsafe\""
-        ),
-        0
-    );
+    assert_eq!(check("src/event.rs", "#![deny(unsafe_code)] // unsafe\n\"unsafe\""), 0);
     assert_eq!(check("tests/allocator.rs", "unsafe { f() }"), 0);
     assert_eq!(check("src/sys/fork_tests.rs", "unsafe { f() }"), 0);
 }
@@ -162,10 +155,7 @@ fn a_module_of_tests_in_the_library_proper_is_noticed() {
     };
     check("#[cfg(test)]\n#[path = \"x.rs\"]\nmod descriptor_tests;", 0);
     check("#[cfg(all(test, unix))]\nmod tests {\n}", 0);
-    check(
-        "#[cfg(test)]\nmod tests {}\npub(crate) mod descriptor_tests;",
-        1,
-    );
+    check("#[cfg(test)]\nmod tests {}\npub(crate) mod descriptor_tests;", 1);
     check("#[path = \"x.rs\"]\nmod tests;", 1);
     check("mod contests;\nmod model;", 0);
 }
@@ -173,19 +163,14 @@ fn a_module_of_tests_in_the_library_proper_is_noticed() {
 #[test]
 fn every_file_not_listed_denies_unsafe_code() {
     let files = repository();
-    let complaints = files
-        .iter()
-        .flat_map(|file| unlocked(file, &files, &UNSAFE_FILES));
+    let complaints = files.iter().flat_map(|file| unlocked(file, &files, &UNSAFE_FILES));
     assert_none(&complaints.collect::<Vec<_>>());
 }
 
 #[test]
 fn a_file_that_does_not_deny_unsafe_code_is_noticed() {
     let files = [
-        File::new(
-            "src/lib.rs",
-            "#![deny(unsafe_code)]\nmod sys;\nmod op;\nmod tables;",
-        ),
+        File::new("src/lib.rs", "#![deny(unsafe_code)]\nmod sys;\nmod op;\nmod tables;"),
         File::new("src/op.rs", ""),
         File::new(
             "src/sys/mod.rs",
@@ -193,30 +178,19 @@ fn a_file_that_does_not_deny_unsafe_code_is_noticed() {
         ),
         File::new("src/sys/clock.rs", ""),
         File::new("src/sys/fork.rs", ""),
-        File::new(
-            "src/sys/files.rs",
-            "#![forbid(\n    missing_docs,\n    unsafe_code\n)]",
-        ),
+        File::new("src/sys/files.rs", "#![forbid(\n    missing_docs,\n    unsafe_code\n)]"),
         File::new("src/tables/mod.rs", "mod slots;"),
-        File::new(
-            "src/tables/slots.rs",
-            "mod tests {\n    #![allow(unsafe_code)]\n}",
-        ),
+        File::new("src/tables/slots.rs", "mod tests {\n    #![allow(unsafe_code)]\n}"),
         File::new("compat/src/lib.rs", "#![warn(missing_docs)]"),
         File::new("tests/tcp.rs", ""),
     ];
-    let complaints: Vec<String> = files
-        .iter()
-        .flat_map(|file| unlocked(file, &files, &["src/sys/mod.rs"]))
-        .collect();
+    let complaints: Vec<String> =
+        files.iter().flat_map(|file| unlocked(file, &files, &["src/sys/mod.rs"])).collect();
     // The parent allows it for its own sake: `fork.rs` inherits that, `clock.rs` does not.
     let why = "neither it nor its parents deny `unsafe_code`";
     assert_eq!(
         complaints,
-        [
-            format!("src/sys/fork.rs:1: {why}"),
-            format!("compat/src/lib.rs:1: {why}")
-        ]
+        [format!("src/sys/fork.rs:1: {why}"), format!("compat/src/lib.rs:1: {why}")]
     );
 }
 
@@ -235,14 +209,8 @@ fn every_listed_file_exists_and_says_why_it_is_unsafe() {
 #[test]
 fn a_listed_file_without_a_reason_is_noticed() {
     let check = |text: &str| announcement(&File::new("src/op.rs", text), &["src/op.rs"]).len();
-    assert_eq!(
-        check("//! Operations.\n//!\n//! Unsafe: raw pointers.\n\nunsafe fn f() {}"),
-        0
-    );
-    assert_eq!(
-        check("//! Operations.\n\n//! Unsafe: raw pointers.\nunsafe fn f() {}"),
-        1
-    );
+    assert_eq!(check("//! Operations.\n//!\n//! Unsafe: raw pointers.\n\nunsafe fn f() {}"), 0);
+    assert_eq!(check("//! Operations.\n\n//! Unsafe: raw pointers.\nunsafe fn f() {}"), 1);
     assert_eq!(check("//! Unsafe: raw pointers.\nfn f() {}"), 1);
 }
 

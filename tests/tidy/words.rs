@@ -3,9 +3,7 @@
 use crate::source::{File, assert_noticed, assert_tidy, words};
 
 /// Names that say nothing about what is in them.
-const EMPTY_NAMES: [&str; 7] = [
-    "util", "utils", "common", "helper", "helpers", "inner", "manager",
-];
+const EMPTY_NAMES: [&str; 7] = ["util", "utils", "common", "helper", "helpers", "inner", "manager"];
 
 /// Whether a name is one of these, or ends in one.
 fn says_nothing(name: &str) -> bool {
@@ -36,10 +34,7 @@ fn names(file: &File) -> Vec<String> {
     }
     let mut before = "";
     for (offset, word) in words(&file.code) {
-        let defines = matches!(
-            before,
-            "mod" | "struct" | "enum" | "trait" | "type" | "union"
-        );
+        let defines = matches!(before, "mod" | "struct" | "enum" | "trait" | "type" | "union");
         if defines && says_nothing(word) {
             complaints.push(file.complaint(offset, format!("`{word}` says nothing as a name")));
         }
@@ -82,11 +77,7 @@ fn ring_words(file: &File) -> Vec<String> {
 }
 
 /// Places on one machine, and hosts that packages come from. Written so as not to find themselves.
-const PLACES: [&str; 3] = [
-    concat!("/ho", "me/"),
-    concat!("/ro", "ot/"),
-    concat!("/wo", "rk/"),
-];
+const PLACES: [&str; 3] = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/")];
 const HOSTS: [&str; 7] = [
     concat!("index.crates", ".io"),
     concat!("static.crates", ".io"),
@@ -126,20 +117,13 @@ fn no_file_module_or_type_has_a_name_that_says_nothing() {
 
 #[test]
 fn a_name_that_says_nothing_is_noticed() {
-    for path in [
-        "src/util.rs",
-        "tests/common/mod.rs",
-        "src/net/stream_inner.rs",
-        "benches/tcp_2.rs",
-    ] {
+    for path in
+        ["src/util.rs", "tests/common/mod.rs", "src/net/stream_inner.rs", "benches/tcp_2.rs"]
+    {
         assert_noticed(names, path, "", 1);
     }
-    for text in [
-        "mod helpers;",
-        "struct SlotManager;",
-        "enum StreamInner {}",
-        "trait ManagerOf {}",
-    ] {
+    for text in ["mod helpers;", "struct SlotManager;", "enum StreamInner {}", "trait ManagerOf {}"]
+    {
         assert_noticed(names, "src/op.rs", text, 1);
     }
     let fine =
@@ -155,18 +139,8 @@ fn nothing_is_left_to_do_ignored_or_printed_for_debugging() {
 #[test]
 fn unfinished_code_is_noticed() {
     assert_noticed(unfinished, "src/op.rs", "fn f() { todo!() }", 1);
-    assert_noticed(
-        unfinished,
-        "tests/tcp.rs",
-        "#[ignore = \"slow\"]\nfn f() { dbg!(1) }",
-        2,
-    );
-    assert_noticed(
-        unfinished,
-        "examples/echo.rs",
-        "unimplemented!(\"later\")",
-        1,
-    );
+    assert_noticed(unfinished, "tests/tcp.rs", "#[ignore = \"slow\"]\nfn f() { dbg!(1) }", 2);
+    assert_noticed(unfinished, "examples/echo.rs", "unimplemented!(\"later\")", 1);
     assert_noticed(unfinished, "src/op.rs", "// todo!\nlet todo = ignore;", 0);
 }
 
@@ -191,12 +165,7 @@ fn no_text_names_a_machines_paths_or_a_registrys_hosts() {
 #[test]
 fn a_machines_path_or_a_registrys_host_is_noticed() {
     for place in PLACES {
-        assert_noticed(
-            machine,
-            "docs/guide/files.md",
-            &format!("cd {place}rotor"),
-            1,
-        );
+        assert_noticed(machine, "docs/guide/files.md", &format!("cd {place}rotor"), 1);
         assert_noticed(machine, ".ci/run", &format!("X=\"{place}x\""), 1);
         assert_noticed(machine, "README.md", &format!("see docs{place}x.md"), 0);
     }

@@ -13,11 +13,7 @@ use rotor_executor::{Executor, JoinHandle, Options, Oversized, Turn, coop};
 
 /// An executor of a few tasks whose unpark hook unparks this thread.
 pub fn executor(tasks: u32) -> Rc<Executor> {
-    executor_of(Options {
-        tasks,
-        task_bytes: 512,
-        oversized: Oversized::Heap,
-    })
+    executor_of(Options { tasks, task_bytes: 512, oversized: Oversized::Heap })
 }
 
 pub fn executor_of(options: Options) -> Rc<Executor> {
@@ -96,10 +92,7 @@ pub struct DropCounter {
 
 impl DropCounter {
     pub fn new(drops: &Rc<Cell<u32>>) -> DropCounter {
-        DropCounter {
-            drops: drops.clone(),
-            thread: std::thread::current().id(),
-        }
+        DropCounter { drops: drops.clone(), thread: std::thread::current().id() }
     }
 }
 

@@ -11,6 +11,7 @@
 //! - *tail*: the ring's tail overlays the last two bytes of entry 0 (io_uring_register_buf_ring(3)).
 //!   It is written atomically and by `publish` alone; entries are written field by field and leave
 //!   those bytes alone. The kernel only ever reads this memory.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -36,10 +37,14 @@ pub(super) struct BufferRing {
 
 impl BufferRing {
     /// Registers the ring, empty.
-    pub(super) fn register(submitter: &Submitter<'_>, memory: BufferMemory) -> io::Result<BufferRing> {
+    pub(super) fn register(
+        submitter: &Submitter<'_>,
+        memory: BufferMemory,
+    ) -> io::Result<BufferRing> {
         let entries = memory.ring_entries;
         if !entries.is_power_of_two() || entries > RING_ENTRIES_MAX || memory.bytes == 0 {
-            let rule = "a buffer ring has a power of two of entries, 32,768 at most, not empty ones";
+            let rule =
+                "a buffer ring has a power of two of entries, 32,768 at most, not empty ones";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, rule));
         }
         // SAFETY: *memory*. Nothing is in it yet: the arena comes zeroed or used, so the tail that

@@ -1,6 +1,7 @@
 //! The io_uring backend: one `io_uring_enter` a tick that submits, runs deferred completions and waits.
 //!
 //! - `prepare` and `reap` are pure: requests to entries, entries to completions.
+//! - `wait` enters the kernel for a tick and finds out what ended the wait.
 //! - `probe` and `setup` find out what the kernel has and name what it lacks.
 //! - `buffers` holds the ring of provided buffers; this file holds the ring itself.
 //!
@@ -22,11 +23,10 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
-use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, squeue::Entry};
 
 use self::buffers::BufferRing;
-use self::reap::Reaped;
 use super::{Backend, BackendStatistics, BufferMemory, Completion, ForkedChild};
 use super::{Request, Submission, TickEnd, TickWait, Token};
 use crate::error::{CreateError, FORKED};
@@ -41,6 +41,7 @@ mod reap;
 mod setup;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 /// The group all provided buffers are in.
 const BUFFER_GROUP: u16 = 0;
@@ -48,13 +49,6 @@ const BUFFER_GROUP: u16 = 0;
 const WAKE_TOKEN: Token = Token::new(Token::RESERVED_FROM, 0);
 /// Every cancel: they are told apart by what they cancel, not by their own answers.
 const CANCEL_TOKEN: Token = Token::new(Token::RESERVED_FROM + 1, 0);
-
-/// The longest wait handed to the kernel, 146 years. It adds its own clock to a wait without
-/// looking for overflow (`io_cqring_wait`), and a sum past `i64::MAX` would be over at once.
-const WAIT_NS_MAX: u64 = i64::MAX as u64 / 2;
-
-/// Pause between two rounds of cancels while the ring is being closed.
-const CLOSE_ROUND_NS: u64 = 10_000_000;
 
 /// A ring and what belongs to it.
 #[derive(Debug)]
@@ -229,114 +223,12 @@ impl Uring {
     /// Watches the eventfd (again). False: there is no room for the entry.
     fn arm_wake(&mut self) -> bool {
         if !self.wake_armed {
-            // A watch that finds the counter above zero completes at once. The wakes so far were
-            // seen with the completion that ended the last watch; one after this line is not lost,
-            // because the new watch finds it.
-            self.wake.reset();
+            // A wake while nobody watched is not lost: a watch that finds the counter above zero
+            // completes at once.
             let entry = prepare::watch_wake(self.wake.fd());
             self.wake_armed = self.push(&entry);
         }
         self.wake_armed
-    }
-
-    /// The next completion in the queue, taking note of this backend's own on the way.
-    #[inline]
-    fn reap_next(&mut self) -> Option<Completion> {
-        loop {
-            let entry = self.ring.memory.completion().next()?;
-            match reap::reap(entry.user_data(), entry.result(), entry.flags()) {
-                Reaped::Completion(completion) => {
-                    self.in_flight -= u64::from(!completion.more);
-                    return Some(completion);
-                }
-                Reaped::Wake { rearm } => {
-                    self.woken = true;
-                    self.wake_armed &= !rearm;
-                }
-                Reaped::CancelAcknowledged | Reaped::Unknown => {}
-            }
-        }
-    }
-
-    /// Whether something is there that ends a wait; a wake-up counts once.
-    fn look(&mut self) -> bool {
-        if self.at_hand.is_none() {
-            self.at_hand = self.reap_next();
-        }
-        std::mem::take(&mut self.woken) || self.at_hand.is_some()
-    }
-
-    /// Enters without waiting, if there is a reason to. Answers whether there was.
-    fn poll(&mut self) -> io::Result<bool> {
-        let pending = self.look_at_queues();
-        if pending.queued == 0 && !pending.fetch {
-            return Ok(false);
-        }
-        self.statistics.enters += 1;
-        match self.ring.enter(pending.queued, 0, EnterFlags::GETEVENTS, None) {
-            // What was not taken is queued still, and goes in with the next tick.
-            Ok(_) | Err(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(true),
-            Err(errno) => Err(io::Error::from_raw_os_error(errno)),
-        }
-    }
-
-    /// Submits and waits in one call; again, for what is left of the time, if a signal or an answer
-    /// of no interest to the loop ended the wait.
-    fn wait(&mut self, wait_ns: Option<u64>) -> io::Result<TickEnd> {
-        let start_ns = if wait_ns.is_some() { clock::now_ns() } else { 0 };
-        let mut left_ns = wait_ns;
-        loop {
-            let queued = self.look_at_queues().queued;
-            let time = left_ns.map(timespec);
-            let flags = EnterFlags::GETEVENTS | self.wait_flags;
-            self.statistics.enters += 1;
-            match self.ring.enter(queued, 1, flags, time.as_ref()) {
-                Ok(_) | Err(libc::ETIME | libc::EINTR) => {}
-                Err(libc::EAGAIN | libc::EBUSY) => return Ok(TickEnd::Polled),
-                Err(errno) => return Err(io::Error::from_raw_os_error(errno)),
-            }
-            if self.look() {
-                return Ok(TickEnd::Event);
-            }
-            if let Some(wait_ns) = wait_ns {
-                let passed_ns = clock::now_ns() - start_ns;
-                if passed_ns >= wait_ns {
-                    return Ok(TickEnd::TimedOut);
-                }
-                left_ns = Some(wait_ns - passed_ns);
-            }
-        }
-    }
-
-    fn look_at_queues(&mut self) -> Pending {
-        let pending = self.ring.pending();
-        self.statistics.overflows += u64::from(pending.overflow && !self.overflowing);
-        self.overflowing = pending.overflow;
-        pending
-    }
-
-    /// Ends every request and reaps it. The loop has done so before, as a rule; this is what makes
-    /// the *requests* invariant hold when it has not, for instance when it unwinds.
-    fn end_all(&mut self) {
-        self.at_hand = None;
-        while self.in_flight > 0 {
-            let round = timespec(CLOSE_ROUND_NS);
-            // Submitted first, so that the cancel finds it. With nothing left it answers ENOENT;
-            // what it cannot stop (a read under way at a disk) ends by itself.
-            let queued = self.ring.pending().queued;
-            let submitted = self.ring.enter(queued, 0, EnterFlags::GETEVENTS, None);
-            let submitter = self.ring.memory.submitter();
-            let _ = submitter.register_sync_cancel(Some(round), CancelBuilder::any());
-            let waited = self.ring.enter(0, 1, EnterFlags::GETEVENTS, Some(&round));
-            while self.reap_next().is_some() {}
-            for errno in [submitted.err(), waited.err()].into_iter().flatten() {
-                if !matches!(errno, libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) {
-                    // Memory the kernel may write would be freed next. There is no other way out.
-                    eprintln!("rotor: io_uring_enter fails ({errno}) with requests in flight");
-                    std::process::abort();
-                }
-            }
-        }
     }
 }
 
@@ -405,13 +297,19 @@ unsafe impl Backend for Uring {
     fn tick(&mut self, wait: TickWait) -> io::Result<TickEnd> {
         self.check().map_err(forked)?;
         self.publish_buffers();
-        let at_hand = self.look();
         // A wait without a watch could sleep through a wake-up.
         let wait = if self.arm_wake() { wait } else { TickWait::Zero };
         match wait {
-            TickWait::Zero if self.poll()? => Ok(TickEnd::Polled),
-            TickWait::Zero => Ok(TickEnd::NotEntered),
-            TickWait::AtMost(_) | TickWait::Forever if at_hand => {
+            TickWait::Zero => {
+                let entered = self.poll()?;
+                let there = self.peek();
+                Ok(match (there, entered) {
+                    (true, _) => TickEnd::Event,
+                    (false, true) => TickEnd::Polled,
+                    (false, false) => TickEnd::NotEntered,
+                })
+            }
+            TickWait::AtMost(_) | TickWait::Forever if self.look() => {
                 self.poll()?;
                 Ok(TickEnd::Event)
             }
@@ -464,20 +362,20 @@ impl Drop for Uring {
 }
 
 /// Answers what must be answered at once, and what io_uring would give to a thread of its own though
-/// it never waits: a shutdown (`io_shutdown_prep` forces it, Linux 5.19 to date).
+/// it never waits: a shutdown (`io_shutdown` runs on a worker only, Linux 5.11 to date).
 #[inline]
 fn answer_now(request: &Request) -> Option<i32> {
     match *request {
-        // SAFETY: the contract, point 4: the memory is valid until `submit` returns.
         Request::Receive { fd, pointer, length, now: true } => {
+            // SAFETY: *requests*: the memory is valid until `submit` returns.
             Some(unsafe { descriptor::receive_now(fd, pointer, length) })
         }
-        // SAFETY: as above.
         Request::Send { fd, pointer, length, now: true } => {
+            // SAFETY: as above.
             Some(unsafe { descriptor::send_now(fd, pointer, length) })
         }
-        // SAFETY: as above.
         Request::SendVectored { fd, message, now: true } => {
+            // SAFETY: as above.
             Some(unsafe { descriptor::send_message_now(fd, message) })
         }
         Request::Shutdown { fd, how } => Some(descriptor::shutdown_now(fd, how)),
@@ -494,12 +392,7 @@ fn answer_now(request: &Request) -> Option<i32> {
     }
 }
 
-fn timespec(ns: u64) -> Timespec {
-    let ns = ns.min(WAIT_NS_MAX);
-    Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32)
-}
-
-fn forked(ForkedChild: ForkedChild) -> io::Error {
+fn forked(_: ForkedChild) -> io::Error {
     io::Error::other(FORKED)
 }
 

@@ -7,9 +7,10 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types::Fd};
 
 use super::{BUFFER_GROUP, CANCEL_TOKEN, WAKE_TOKEN};
+use crate::address::RawAddress;
 use crate::backend::{Request, Token};
 use crate::op::Interest;
-use crate::sys::{address::RawAddress, descriptor};
+use crate::sys::descriptor;
 
 /// The entry for a request. Its `now` is not looked at: what is answered at once does not come here.
 pub(super) fn prepare(token: Token, request: &Request) -> Entry {

@@ -66,8 +66,13 @@ pub(super) fn first_missing(
 mod tests {
     use super::*;
 
-    const LINUX_6_1: Features =
-        Features { ext_arg: true, nodrop: true, skip_success: true, fast_poll: true, no_iowait: false };
+    const LINUX_6_1: Features = Features {
+        ext_arg: true,
+        nodrop: true,
+        skip_success: true,
+        fast_poll: true,
+        no_iowait: false,
+    };
 
     #[test]
     fn the_set_of_linux_6_1_is_enough() {

@@ -28,8 +28,7 @@ impl RawAddress {
     pub const CAPACITY: libc::socklen_t = CAPACITY as libc::socklen_t;
 
     /// No address, and room for one: what an accept is handed.
-    pub const EMPTY: RawAddress =
-        RawAddress { bytes: [0; CAPACITY], length: RawAddress::CAPACITY };
+    pub const EMPTY: RawAddress = RawAddress { bytes: [0; CAPACITY], length: RawAddress::CAPACITY };
 
     /// The address in the kernel's layout. As std does it, the flow information and the scope stay
     /// in the machine's byte order.
@@ -113,7 +112,7 @@ fn decode_v6(bytes: &[u8; CAPACITY]) -> SocketAddrV6 {
 fn set_family(raw: &mut RawAddress, family: libc::c_int, length: usize) {
     put(&mut raw.bytes, FAMILY, (family as libc::sa_family_t).to_ne_bytes());
     // Where the family does not stand in front, the length byte does.
-    if FAMILY > 0 {
+    if FAMILY != 0 {
         raw.bytes[0] = length as u8;
     }
     raw.length = length as libc::socklen_t;
