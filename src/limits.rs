@@ -1,4 +1,4 @@
-//! Named bounds. Each has a unit in its name; what a user may choose is in [`crate::options`].
+//! Named bounds. Each has a unit in its name; what a user may choose is in [`Options`](crate::runtime::Options).
 
 /// The most bytes one read, write, send or receive moves. Linux caps a transfer at this many bytes
 /// (`MAX_RW_COUNT`, read(2): "at most 0x7ffff000 bytes").
@@ -31,6 +31,13 @@ pub const BACKLOG_DEFAULT: u32 = 1024;
 
 /// Task polls between two ticks of the loop.
 pub const POLLS_PER_TICK_MAX: u32 = 128;
+
+/// Task polls between two looks at how many immediate calls they made.
+pub const POLLS_PER_LOOK: u32 = 16;
+
+/// Immediate calls (direct sends and receives) after which no further task is polled before the
+/// next tick: a task may make 128 in one poll, and each is a system call.
+pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
 
 /// Events taken from the loop in one tick by the runtime.
 pub const EVENTS_PER_TICK_MAX: usize = 256;

@@ -15,9 +15,9 @@ use rotor::runtime::Runtime;
 use rotor::task::yield_now;
 use rotor::time::{sleep, timeout};
 use support::{
-    Clients, FullListener, MILLISECOND, Random, allow_descriptors, alone, assert_same, both,
+    Clients, FullListener, MILLISECOND, Random, allow_descriptors, assert_same, both,
     check_message, connect, descriptors, eventually, message, pattern, poll_once, read_slowly,
-    upload, watchdog,
+    upload, watched_alone,
 };
 
 /// Clients that want to be accepted.
@@ -38,8 +38,7 @@ type Accepted = Option<io::Result<(TcpStream, SocketAddr)>>;
 /// Accepts all clients by attempts that may come to nothing, and checks that each was served once
 /// and that no descriptor is left.
 fn accept_all(name: &str, mut attempt: impl AsyncFnMut(&TcpListener) -> Accepted) {
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let before = descriptors();
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
@@ -117,8 +116,7 @@ fn assert_closed(mut client: Client) {
 
 #[test]
 fn a_listener_dropped_with_a_connection_accepted_but_untaken_closes_it() {
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let before = descriptors();
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
@@ -141,8 +139,7 @@ fn a_listener_dropped_with_a_connection_accepted_but_untaken_closes_it() {
 
 #[test]
 fn a_listener_dropped_with_an_accept_in_flight_closes_what_it_brings() {
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
         let idle = descriptors();
@@ -170,8 +167,7 @@ fn a_listener_dropped_with_an_accept_in_flight_closes_what_it_brings() {
 
 #[test]
 fn a_runtime_dropped_with_a_connection_accepted_but_untaken_closes_it() {
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let before = descriptors();
     for listener_first in [true, false] {
         let runtime = Runtime::new().unwrap();
@@ -218,8 +214,7 @@ fn serve_all<F: Future<Output = ()> + 'static>(
     serve: impl Fn(TcpStream, usize, Rc<Tally>) -> F,
     client: impl Fn(Vec<Client>) + Clone + Send + 'static,
 ) {
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     allow_descriptors(2 * CONNECTIONS as u64 + 200);
     let tally = Rc::new(Tally::default());
     let before = descriptors();
@@ -395,8 +390,7 @@ fn owned_halves_in_two_tasks_lose_no_byte() {
 #[test]
 fn write_polled_once_and_dropped_writes_no_byte_it_did_not_report() {
     const LONG: usize = 12 << 20;
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let runtime = Runtime::new().unwrap();
     let dropped = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -425,8 +419,7 @@ fn write_polled_once_and_dropped_writes_no_byte_it_did_not_report() {
 #[test]
 fn a_dropped_connect_closes_its_descriptor_exactly_once() {
     const ROUNDS: usize = 240;
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let full = FullListener::new();
     let open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     open.set_nonblocking(true).unwrap();

@@ -15,14 +15,14 @@ use rotor::runtime::{Builder, Runtime};
 use rotor::time::{sleep, timeout};
 use rotor::{Control, Descriptor, Event, EventKind, Loop, Operation, Reply, Wait};
 use support::{
-    Clients, MILLISECOND, PATIENCE, alone, assert_same, bind_only, connect, descriptors,
-    eventually, pattern, poll_once, poll_outside, read_slowly, reset, restore_default,
-    wait_until_delivered, watchdog, words_of,
+    Clients, MILLISECOND, PATIENCE, assert_same, bind_only, connect, descriptors, eventually,
+    pattern, poll_once, poll_outside, read_slowly, reset, restore_default, wait_until_delivered,
+    watched, watched_alone, words_of,
 };
 
 /// Runs a future on a runtime of its own, watched.
 fn run<F: Future>(future: F) -> F::Output {
-    let _watchdog = watchdog();
+    let _watched = watched();
     Runtime::new().unwrap().block_on(future)
 }
 
@@ -62,7 +62,7 @@ const LONG: usize = 10 << 20;
 /// Writes 10 MiB, drops the stream, returns, drops the runtime. The peer first sends `upload` bytes,
 /// of which `read` are read.
 fn write_drop_and_leave(upload: usize, read: usize) {
-    let _watchdog = watchdog();
+    let _watched = watched();
     let runtime = Builder::new().drain(PATIENCE).build().unwrap();
     let clients = runtime.block_on(async {
         let (uploaded, is_uploaded) = std::sync::mpsc::channel();
@@ -143,7 +143,7 @@ fn loop_and_peer() -> (Loop, Descriptor, Client) {
 #[test]
 fn sixteen_sends_on_a_full_socket_arrive_in_order() {
     const SEND: usize = 64 << 10;
-    let _watchdog = watchdog();
+    let _watched = watched();
     let (mut event_loop, stream, mut peer) = loop_and_peer();
     let mut filled = 0;
     while let Ok(count) = event_loop.send_now(stream, &pattern(0, filled + SEND)[filled..]) {
@@ -282,7 +282,7 @@ fn write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
 #[test]
 fn send_operations_to_a_peer_that_is_gone_end_in_an_error_and_no_signal() {
     restore_default(libc::SIGPIPE);
-    let _watchdog = watchdog();
+    let _watched = watched();
     let (mut event_loop, stream, peer) = loop_and_peer();
     drop(peer);
     let bytes: &'static [u8] = b"anybody there?";
@@ -318,23 +318,22 @@ fn a_pending_write_learns_that_the_peer_is_gone() {
 
 #[test]
 fn connecting_where_nobody_listens_is_refused_and_leaves_nothing_open() {
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let (_bound, address) = bind_only();
     let runtime = Builder::new().sockets(4).build().unwrap();
     runtime.block_on(async {
         let idle = descriptors();
         for _ in 0..40 {
             let error = TcpStream::connect(address).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+            sleep(5 * MILLISECOND).await;
         }
         eventually("each attempt is closed", || descriptors() == idle).await;
     });
 }
 #[test]
 fn binding_to_an_address_in_use_is_an_error_and_leaves_nothing_open() {
-    let _alone = alone();
-    let _watchdog = watchdog();
+    let _watched = watched_alone();
     let taken = PlainListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let runtime = Builder::new().sockets(4).build().unwrap();
@@ -533,7 +532,7 @@ fn what_outlives_its_runtime_answers_with_an_error_that_says_so() {
         let words = format!("the runtime of this {what} is gone");
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotConnected, words));
     }
-    let _watchdog = watchdog();
+    let _watched = watched();
     let runtime = Runtime::new().unwrap();
     let (listener, mut stream, mut client) = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -555,7 +554,7 @@ fn what_outlives_its_runtime_answers_with_an_error_that_says_so() {
     assert_gone(at_once(listener.accept()).map(drop), "TcpListener");
     assert_gone(listener.local_addr(), "TcpListener");
     // Also inside another runtime.
-    run(async {
+    Runtime::new().unwrap().block_on(async {
         assert_gone(stream.read(&mut [0]).await, "TcpStream");
         assert_gone(listener.accept().await.map(drop), "TcpListener");
         drop(stream);
@@ -572,7 +571,7 @@ fn what_is_used_under_another_runtime_panics_with_its_name() {
         let words = format!("this {what} belongs to another runtime on this thread");
         assert!(words_of(&*panic).contains(&words), "{}", words_of(&*panic));
     }
-    let _watchdog = watchdog();
+    let _watched = watched();
     let (own, other) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let (listener, mut stream, mut client) = own.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -594,7 +593,7 @@ fn what_is_used_under_another_runtime_panics_with_its_name() {
     assert_eq!(read_slowly(&mut client).unwrap(), b"hello");
     // Dropping it elsewhere closes it at home.
     other.block_on(async { drop(stream) });
-    own.block_on(sleep(MILLISECOND));
+    own.block_on(async { sleep(MILLISECOND).await });
     assert!(client.write_all(b"x").is_ok());
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }

@@ -126,11 +126,28 @@ pub(crate) struct Shared {
     pub(crate) remote: Remote,
 }
 
+/// A header of the arena that the link itself is a part of.
+pub(crate) struct Link(Cell<Option<NonNull<Header>>>);
+
+impl Link {
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&Header> {
+        // SAFETY: links are in `Local`, so in the arena, and set to headers of the same arena, which
+        // invariant 2 keeps initialised as long as the arena, and so as long as the link.
+        self.0.get().map(|header| unsafe { header.as_ref() })
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, header: Option<&Header>) {
+        self.0.set(header.map(NonNull::from));
+    }
+}
+
 /// The owner's part of `Shared`, on lines no other thread reads.
 #[repr(C, align(128))]
 pub(crate) struct Local {
-    pub(crate) queue_head: Cell<u32>,
-    pub(crate) queue_tail: Cell<u32>,
+    pub(crate) queue_head: Link,
+    pub(crate) queue_tail: Link,
     free_cell: Cell<Option<NonNull<u8>>>,
     free_header: Cell<u32>,
     cells_touched: Cell<u32>,
@@ -416,8 +433,8 @@ impl Drop for Arena {
 impl Local {
     fn new() -> Local {
         Local {
-            queue_head: Cell::new(NONE),
-            queue_tail: Cell::new(NONE),
+            queue_head: Link(Cell::new(None)),
+            queue_tail: Link(Cell::new(None)),
             free_cell: Cell::new(None),
             free_header: Cell::new(NONE),
             cells_touched: Cell::new(0),

@@ -22,7 +22,6 @@ use crate::task::Claim;
 /// # Panics
 ///
 /// Polling it again after it gave its output panics.
-#[must_use = "dropping a join handle detaches the task; say `drop(handle)` if that is meant"]
 pub struct JoinHandle<T> {
     state: State<T>,
 }

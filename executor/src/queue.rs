@@ -20,15 +20,13 @@ impl Shared {
     /// Puts a header that is not queued at the back.
     #[inline]
     pub(crate) fn append(&self, header: &Header) {
-        let index = self.index_of(NonNull::from(header));
         header.queued.set(true);
         header.next.set(NONE);
-        let tail = self.local.queue_tail.replace(index);
-        if tail == NONE {
-            self.local.queue_head.set(index);
-        } else {
-            self.header(tail).next.set(index);
+        match self.local.queue_tail.get() {
+            None => self.local.queue_head.set(Some(header)),
+            Some(tail) => tail.next.set(self.index_of(NonNull::from(header))),
         }
+        self.local.queue_tail.set(Some(header));
     }
 }
 
@@ -36,15 +34,13 @@ impl Arena {
     /// Takes the header at the front.
     #[inline]
     pub(crate) fn pop(&self) -> Option<&Header> {
-        let index = self.local.queue_head.get();
-        if index == NONE {
-            return None;
-        }
-        let header = self.header(index);
+        let header = self.local.queue_head.get()?;
         let next = header.next.get();
-        self.local.queue_head.set(next);
         if next == NONE {
-            self.local.queue_tail.set(NONE);
+            self.local.queue_head.set(None);
+            self.local.queue_tail.set(None);
+        } else {
+            self.local.queue_head.set(Some(self.header(next)));
         }
         header.queued.set(false);
         Some(header)
@@ -55,11 +51,10 @@ impl Arena {
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         loop {
-            let index = self.local.queue_head.get();
-            if index == NONE {
+            let Some(header) = self.local.queue_head.get() else {
                 return false;
-            }
-            match self.header(index).phase.get() {
+            };
+            match header.phase.get() {
                 Phase::Waiting | Phase::Running | Phase::Main => return true,
                 Phase::Free | Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => {
                     self.skip();

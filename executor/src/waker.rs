@@ -237,7 +237,7 @@ unsafe fn release_elsewhere(header: NonNull<Header>) {
         here.word.store(ONE | LIMBO, Relaxed);
         here.remote_queued.store(true, Relaxed);
         let shared = here.shared;
-        if push(shared.as_ref(), header).is_err() {
+        if push(shared, header).is_err() {
             // The arena is closed and counted this header as in use, so its pin is this caller's.
             unpin(shared, 1);
         }
@@ -247,13 +247,18 @@ unsafe fn release_elsewhere(header: NonNull<Header>) {
 /// The remote stack takes nothing any more.
 struct Closed;
 
-/// Pushes a header whose `remote_queued` the caller turned to true, with one reference, which is
-/// the stack's from then on: the owner may drop it before this returns.
-fn push(shared: &Shared, header: NonNull<Header>) -> Result<(), Closed> {
+/// Pushes a header with one reference, which is the stack's from then on.
+///
+/// # Safety
+///
+/// The caller turned the header's `remote_queued` to true and has the reference. It may be dropped by
+/// the owner, and the arena freed, before this returns: so the parameters are no references.
+unsafe fn push(shared: NonNull<Shared>, header: NonNull<Header>) -> Result<(), Closed> {
+    // SAFETY: invariant 1, by the caller's reference, until the exchange succeeds. Nothing is
+    // touched after it did.
+    let (shared, next) = unsafe { (shared.as_ref(), &header.as_ref().remote_next) };
     shared.life.in_use();
     let index = shared.index_of(header);
-    // SAFETY: the caller's reference, which is the stack's only once the exchange below succeeded.
-    let next = unsafe { &header.as_ref().remote_next };
     let mut head = shared.remote.head.load(Acquire);
     loop {
         if head == CLOSED {
@@ -283,7 +288,8 @@ fn wake_from_elsewhere(shared: &Shared, header: &Header) {
         return;
     }
     retain_in_word(header);
-    if push(shared, NonNull::from(header)).is_err() {
+    // SAFETY: `remote_queued` was turned above, and a reference counted for the stack.
+    if unsafe { push(header.shared, NonNull::from(header)) }.is_err() {
         header.remote_queued.store(false, Relaxed);
         // Not the last reference: the caller has one.
         header.word.fetch_sub(ONE, AcqRel);

@@ -12,6 +12,8 @@ use crate::backend::{
 use crate::op::{Control, Reply};
 
 /// Which backend a loop drives.
+// There is one a loop, and a box would put a pointer before every call.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Driver {
     #[cfg(target_os = "linux")]
     Uring(crate::backend::uring::Uring),

@@ -94,6 +94,11 @@ impl Loop {
         result
     }
 
+    /// Sends and receives answered at once so far.
+    pub(crate) fn immediate_calls(&self) -> u64 {
+        self.counts.immediate.sends + self.counts.immediate.receives
+    }
+
     fn ready_to_send(&self, descriptor: Descriptor) -> io::Result<i32> {
         self.check()?;
         let row = self.open(descriptor)?;

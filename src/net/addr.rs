@@ -136,7 +136,8 @@ mod tests {
         assert_eq!(all("127.0.0.1:80"), ["127.0.0.1:80"]);
         assert_eq!(all("[::1]:80"), ["[::1]:80"]);
         assert_eq!(all(String::from("10.0.0.1:1")), ["10.0.0.1:1"]);
-        assert_eq!(all(&String::from("10.0.0.1:1")), ["10.0.0.1:1"]);
+        let words = String::from("10.0.0.1:1");
+        assert_eq!(all(&words), ["10.0.0.1:1"]);
         assert_eq!(all(("::1", 2)), ["[::1]:2"]);
         assert_eq!(all(("[::1]", 2)), ["[::1]:2"]);
         assert_eq!(all((String::from("1.2.3.4"), 2)), ["1.2.3.4:2"]);

@@ -12,9 +12,11 @@ use rotor_executor::{Executor, JoinHandle, Turn, coop};
 use crate::error::{CreateError, TickError};
 use crate::event::Event;
 use crate::event_loop::{Loop, Statistics as LoopStatistics, Wait};
-use crate::limits::{EVENTS_PER_TICK_MAX, POLLS_PER_TICK_MAX};
+use crate::limits::{
+    EVENTS_PER_TICK_MAX, IMMEDIATE_CALLS_PER_TICK_MAX, POLLS_PER_LOOK, POLLS_PER_TICK_MAX,
+};
 use crate::options::Options;
-use crate::runtime::core::{Core, Shared};
+use crate::runtime::core::{Core, Shared, table};
 use crate::runtime::current::{self, Entered, register};
 use crate::runtime::shutdown::{Report, shut_down};
 use crate::runtime::streams::Streams;
@@ -79,11 +81,11 @@ impl Runtime {
             .map_err(|error| create_error(error, options))?;
         let id = event_loop.id();
         let core = Core {
-            streams: Streams::new(options.sockets),
-            waits: Waits::new(waits_max(options)),
+            streams: Streams::new(options.sockets)?,
+            waits: Waits::new(waits_max(options))?,
             events: vec![Event::EMPTY; EVENTS_PER_TICK_MAX].into_boxed_slice(),
             undelivered: 0..0,
-            held: Vec::with_capacity(options.sockets as usize),
+            held: table(options.sockets)?,
             held_for_task: false,
             event_loop,
         };
@@ -196,11 +198,19 @@ fn run_to_end<F: Future>(shared: &Shared, future: F) -> F::Output {
     let mut cx = Context::from_waker(&waker);
     shared.executor.wake_main();
     loop {
-        let mut polls_left = POLLS_PER_TICK_MAX;
-        while let Turn::Main = shared.executor.run(&mut polls_left) {
-            let _budget = Budget::begin();
-            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                return output;
+        let mut round = Round::begin(shared);
+        while let Some(mut polls_left) = round.polls(shared) {
+            let turn = shared.executor.run(&mut polls_left);
+            round.polled(polls_left);
+            match turn {
+                Turn::Main => {
+                    let _budget = Budget::begin();
+                    if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                        return output;
+                    }
+                }
+                Turn::Idle => break,
+                Turn::Spent => {}
             }
         }
         shared.release_held(false);
@@ -209,6 +219,37 @@ fn run_to_end<F: Future>(shared: &Shared, future: F) -> F::Output {
             panic!("rotor: {error}");
         }
     }
+}
+
+/// What may be done before the next tick: so many polls, and not too many system calls in them.
+struct Round {
+    polls_left: u32,
+    given: u32,
+    calls_max: u64,
+}
+
+impl Round {
+    fn begin(shared: &Shared) -> Round {
+        let calls_max = immediate_calls(shared) + IMMEDIATE_CALLS_PER_TICK_MAX;
+        Round { polls_left: POLLS_PER_TICK_MAX, given: 0, calls_max }
+    }
+
+    /// How many polls come next; nothing when it is time for a tick.
+    fn polls(&mut self, shared: &Shared) -> Option<u32> {
+        if self.polls_left == 0 || immediate_calls(shared) >= self.calls_max {
+            return None;
+        }
+        self.given = self.polls_left.min(POLLS_PER_LOOK);
+        Some(self.given)
+    }
+
+    fn polled(&mut self, not_used: u32) {
+        self.polls_left -= self.given - not_used;
+    }
+}
+
+fn immediate_calls(shared: &Shared) -> u64 {
+    shared.core.borrow().event_loop.immediate_calls()
 }
 
 /// The main future's cooperative budget; what runs after its poll is not limited.

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use rotor_executor::Executor;
 
+use crate::error::CreateError;
 use crate::event::Event;
 use crate::event_loop::Loop;
 use crate::op::Descriptor;
@@ -62,6 +63,17 @@ impl Parking<'_> {
         }
         std::mem::swap(place, &mut self.spare);
         Step::Parked
+    }
+}
+
+/// An empty table with room for `limit` rows, which it never exceeds. The memory is reserved, and
+/// touched only as rows are used.
+pub(crate) fn table<T>(limit: u32) -> Result<Vec<T>, CreateError> {
+    let mut rows = Vec::new();
+    let needed = (limit as usize).saturating_mul(size_of::<T>());
+    match rows.try_reserve_exact(limit as usize) {
+        Ok(()) => Ok(rows),
+        Err(_) => Err(CreateError::OutOfMemory { needed }),
     }
 }
 

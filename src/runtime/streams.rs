@@ -5,9 +5,10 @@
 
 use std::task::Waker;
 
+use crate::error::CreateError;
 use crate::event_loop::Loop;
 use crate::op::{BufferId, Descriptor, Operation};
-use crate::runtime::core::Core;
+use crate::runtime::core::{Core, table};
 use crate::runtime::dispatch::{Tag, user_data};
 use crate::runtime::waiters::Waiters;
 
@@ -135,8 +136,8 @@ impl Streams {
         limit as usize * size_of::<(u32, Row)>()
     }
 
-    pub(crate) fn new(limit: u32) -> Streams {
-        Streams { rows: Vec::with_capacity(limit as usize) }
+    pub(crate) fn new(limit: u32) -> Result<Streams, CreateError> {
+        Ok(Streams { rows: table(limit)? })
     }
 
     /// The row of a descriptor; nothing if another generation stands there.

@@ -5,11 +5,11 @@
 
 use std::task::{Context, Poll, Waker};
 
-use crate::error::SubmitError;
+use crate::error::{CreateError, SubmitError};
 use crate::event::Event;
 use crate::event_loop::Loop;
 use crate::op::{Handle, Operation, OwnedOperation};
-use crate::runtime::core::{Core, Parking, Shared, Step};
+use crate::runtime::core::{Core, Parking, Shared, Step, table};
 use crate::runtime::dispatch::{Tag, user_data};
 
 /// Names a row; stale once the row is freed.
@@ -59,8 +59,8 @@ impl Waits {
         limit as usize * size_of::<Row>()
     }
 
-    pub(crate) fn new(limit: u32) -> Waits {
-        Waits { rows: Vec::with_capacity(limit as usize), free: NONE }
+    pub(crate) fn new(limit: u32) -> Result<Waits, CreateError> {
+        Ok(Waits { rows: table(limit)?, free: NONE })
     }
 
     /// A row in state `Pending`, or nothing when all are in use.

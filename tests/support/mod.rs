@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::pin::pin;
 use std::process;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -22,36 +22,53 @@ pub const MILLISECOND: Duration = Duration::from_millis(1);
 /// a hang from a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Holds off the other tests of the file: for tests that count the process's descriptors, or time.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends the process with a clear message if it lives longer than a minute.
-pub struct Watchdog {
+/// A test that runs. It ends the process with a clear message if it lives longer than a minute, and
+/// keeps its distance to the other tests of its file.
+pub struct Watched {
     done: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    _place: Place,
 }
+
+#[derive(Debug)]
+enum Place {
+    Shared { _with_others: RwLockReadGuard<'static, ()> },
+    Alone { _without_others: RwLockWriteGuard<'static, ()> },
+}
+
+static PLACE: RwLock<()> = RwLock::new(());
 
 /// How long a test may take before it is said to hang.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
-/// Begins to watch the test that runs on this thread.
-pub fn watchdog() -> Watchdog {
-    let (done, ended) = channel();
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    let watch = move || {
-        if ended.recv_timeout(HANGS_AFTER) == Err(RecvTimeoutError::Timeout) {
-            // Written past the capture of the test's output, which dies with the process.
-            let _ = writeln!(io::stderr(), "{test} hangs: not done after {HANGS_AFTER:?}");
-            process::abort();
-        }
-    };
-    Watchdog { done: Some(done), thread: Some(thread::spawn(watch)) }
+/// Begins a test that may run beside others.
+pub fn watched() -> Watched {
+    let place = PLACE.read().unwrap_or_else(PoisonError::into_inner);
+    Watched::begin(Place::Shared { _with_others: place })
 }
 
-impl Drop for Watchdog {
+/// Begins a test that counts the process's descriptors or compares times, and so runs alone.
+pub fn watched_alone() -> Watched {
+    let place = PLACE.write().unwrap_or_else(PoisonError::into_inner);
+    Watched::begin(Place::Alone { _without_others: place })
+}
+
+impl Watched {
+    fn begin(place: Place) -> Watched {
+        let (done, ended) = channel();
+        let test = thread::current().name().unwrap_or("a test").to_owned();
+        let watch = move || {
+            if ended.recv_timeout(HANGS_AFTER) == Err(RecvTimeoutError::Timeout) {
+                // Written past the capture of the test's output, which dies with the process.
+                let _ = writeln!(io::stderr(), "{test} hangs: not done after {HANGS_AFTER:?}");
+                process::abort();
+            }
+        };
+        Watched { done: Some(done), thread: Some(thread::spawn(watch)), _place: place }
+    }
+}
+
+impl Drop for Watched {
     fn drop(&mut self) {
         self.done.take();
         if let Some(thread) = self.thread.take() {
