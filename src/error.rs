@@ -14,7 +14,7 @@ pub enum CreateError {
     },
     /// The memory handed in is too small.
     MemoryTooSmall {
-        /// Bytes needed, as [`Loop::memory_bytes`](crate::Loop::memory_bytes) says.
+        /// Bytes needed, as `Loop::memory_bytes` says.
         needed: usize,
         /// Bytes handed in.
         given: usize,

@@ -39,5 +39,9 @@ pub const POLLS_PER_LOOK: u32 = 16;
 /// next tick: a task may make 128 in one poll, and each is a system call.
 pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
 
+/// A read into at least this many bytes, or a buffer's worth, goes to the kernel directly when the
+/// socket is known to have more; a shorter one is served from a buffer (decision 0004).
+pub const DIRECT_READ_BYTES_MIN: usize = 8192;
+
 /// Events taken from the loop in one tick by the runtime.
 pub const EVENTS_PER_TICK_MAX: usize = 256;

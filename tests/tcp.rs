@@ -584,7 +584,9 @@ fn what_is_used_under_another_runtime_panics_with_its_name() {
     assert_panics(&other, stream.shutdown(), "TcpStream");
     assert_panics(&other, async { stream.peer_addr() }, "TcpStream");
     assert_panics(&other, listener.accept(), "TcpListener");
-    assert_panics(&other, own.block_on(async { sleep(PATIENCE) }), "Sleep");
+    let mut sleeping = None;
+    own.block_on(async { sleeping = Some(sleep(PATIENCE)) });
+    assert_panics(&other, sleeping.unwrap(), "Sleep");
     // Neither runtime is harmed, and the stream serves on in its own.
     own.block_on(async {
         stream.write_all(b"hello").await.unwrap();

@@ -1,7 +1,7 @@
 //! Reading and writing a stream: what one poll does.
 //!
 //! Reading looks at, in this order: the bytes in hand; what the last receive left (an error, told
-//! once, or the end, which stays); the socket itself, if the last receive said it has more; and
+//! once, or the end, which stays); the socket itself, if the last receive said it has more and the read is a large one; and
 //! else arms one receive into a buffer picked when bytes arrive.
 
 use std::io::{self, IoSlice};
@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use rotor_executor::coop;
 
 use crate::event_loop::Loop;
+use crate::limits::DIRECT_READ_BYTES_MIN;
 use crate::op::{Descriptor, Interest, Operation};
 use crate::runtime::core::{Core, Parking, Shared, Step};
 use crate::runtime::dispatch::{Tag, user_data};
@@ -128,7 +129,9 @@ impl Core {
         if stream.ended {
             return Step::Ready(Ok(0));
         }
-        if stream.nonempty && stream.receiving == Receiving::No {
+        let buffer_bytes = self.event_loop.options().buffer_bytes as usize;
+        let large = into.len() >= DIRECT_READ_BYTES_MIN.min(buffer_bytes);
+        if large && stream.nonempty && stream.receiving == Receiving::No {
             let received = self.event_loop.receive_now(descriptor, into);
             stream.nonempty = matches!(received, Ok(count) if count == into.len());
             match received {
