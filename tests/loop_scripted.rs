@@ -543,7 +543,7 @@ fn an_abandoned_buffer_lives_until_its_operation_ends() {
     assert_eq!(events[0].orphan(), Some(kept));
     assert_eq!(events[1].orphan(), None);
     assert_eq!(&event_loop.reclaim(kept).unwrap()[..10], b"0123456789");
-    assert_eq!(event_loop.statistics().orphans, 1);
+    assert_eq!(event_loop.statistics().orphaned, 1);
 }
 
 #[test]

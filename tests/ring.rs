@@ -214,7 +214,7 @@ fn a_hundred_futures_dropped_with_the_submission_ring_full_all_end() {
                 assert!(begun.elapsed() < PATIENCE, "{:?}", runtime.statistics().event_loop);
             }
             let after = runtime.statistics().event_loop;
-            assert_eq!(after.orphans, u64::from(100 + already));
+            assert_eq!(after.orphaned, u64::from(100 + already));
             assert_eq!(after.stale_completions, 0);
         });
         drop(writing);

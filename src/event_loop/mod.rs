@@ -120,7 +120,8 @@ impl Loop {
     pub fn statistics(&self) -> Statistics {
         Statistics {
             backend: self.driver.statistics(),
-            orphans: self.orphans.abandoned(),
+            orphaned: self.orphans.abandoned(),
+            owned_buffers: self.orphans.usage(),
             operations: self.slots.operations(),
             timers: self.slots.timers(),
             sockets: self.sockets.usage(),

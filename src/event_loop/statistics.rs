@@ -57,7 +57,7 @@ pub struct Statistics {
     /// Streams closed before the peer had taken everything, because a bound was reached.
     pub resets: u64,
     /// Buffers whose owner left while an operation used them.
-    pub orphans: u64,
+    pub orphaned: u64,
     /// The operation table.
     pub operations: Usage,
     /// The timer table.
@@ -66,4 +66,6 @@ pub struct Statistics {
     pub sockets: Usage,
     /// The receive buffers that hold bytes.
     pub buffers: Usage,
+    /// Buffers of operations' own that the loop keeps.
+    pub owned_buffers: Usage,
 }

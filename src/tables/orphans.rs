@@ -5,6 +5,7 @@
 use crate::op::OrphanId;
 use crate::tables::NONE;
 use crate::tables::arena::{Arena, Plan, Table};
+use crate::tables::slots::Usage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -29,6 +30,7 @@ struct Row {
 pub(crate) struct Orphans {
     rows: Table<Row>,
     free: u32,
+    usage: Usage,
     abandoned: u64,
 }
 
@@ -38,7 +40,13 @@ impl Orphans {
     }
 
     pub(crate) fn new(arena: &mut Arena, capacity: u32) -> Orphans {
-        Orphans { rows: arena.table(capacity), free: NONE, abandoned: 0 }
+        let usage = Usage::new(capacity);
+        Orphans { rows: arena.table(capacity), free: NONE, usage, abandoned: 0 }
+    }
+
+    /// Buffers kept, in flight or not yet reclaimed.
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
     }
 
     /// How many were ever abandoned in flight.
@@ -48,12 +56,12 @@ impl Orphans {
 
     /// Keeps a buffer. The address of its bytes does not change until it is taken out again.
     pub(crate) fn keep(&mut self, bytes: Vec<u8>) -> Result<OrphanId, Vec<u8>> {
+        if !self.usage.take() {
+            return Err(bytes);
+        }
         if self.free == NONE {
-            if self.rows.len() == self.rows.capacity() {
-                return Err(bytes);
-            }
             let row = Row { bytes, generation: 1, state: State::InFlight, next: NONE };
-            let index = self.rows.push(row).expect("checked above");
+            let index = self.rows.push(row).expect("as many rows as the limit says");
             return Ok(OrphanId { index, generation: 1 });
         }
         let index = self.free;
@@ -120,6 +128,7 @@ impl Orphans {
         row.next = free;
         let bytes = std::mem::take(&mut row.bytes);
         self.free = index;
+        self.usage.give_back();
         bytes
     }
 

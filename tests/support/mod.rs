@@ -7,10 +7,12 @@ use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream as Client};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -197,16 +199,36 @@ pub async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
 /// Plain threads that stand at the other end.
 pub struct Clients<T> {
     threads: Vec<JoinHandle<T>>,
+    panicked: Arc<AtomicBool>,
+}
+
+/// Tells that its thread has panicked.
+struct Tells(Arc<AtomicBool>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        self.0.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
 }
 
 impl<T: Send + 'static> Clients<T> {
     /// Runs `client` on `count` threads, with the thread's number.
     pub fn start(count: usize, client: impl Fn(usize) -> T + Clone + Send + 'static) -> Clients<T> {
+        let panicked = Arc::new(AtomicBool::new(false));
         let start = |number| {
-            let client = client.clone();
-            thread::spawn(move || client(number))
+            let (client, tells) = (client.clone(), Tells(panicked.clone()));
+            thread::spawn(move || {
+                let _tells = tells;
+                client(number)
+            })
         };
-        Clients { threads: (0..count).map(start).collect() }
+        Clients { threads: (0..count).map(start).collect(), panicked }
+    }
+
+    /// Panics if one of them has, so that nobody waits for it.
+    #[track_caller]
+    pub fn check(&self) {
+        assert!(!self.panicked.load(Ordering::Relaxed), "a client has panicked");
     }
 
     /// Waits for them in a runtime, which goes on serving meanwhile.
@@ -219,9 +241,7 @@ impl<T: Send + 'static> Clients<T> {
     /// Waits for them. A panic goes on here.
     pub fn join_blocking(self) -> Vec<T> {
         let joined = self.threads.into_iter().map(JoinHandle::join);
-        joined
-            .map(|joined| joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        joined.map(|joined| joined.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     }
 }
 
