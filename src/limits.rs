@@ -32,11 +32,8 @@ pub const BACKLOG_DEFAULT: u32 = 1024;
 /// Task polls between two ticks of the loop.
 pub const POLLS_PER_TICK_MAX: u32 = 128;
 
-/// Task polls between two looks at how many immediate calls they made.
-pub const POLLS_PER_LOOK: u32 = 16;
-
 /// Immediate calls (direct sends and receives) after which no further task is polled before the
-/// next tick: a task may make 128 in one poll, and each is a system call.
+/// next tick. A task may make 128 in one poll, each a system call, so a round may end with more.
 pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
 
 /// A read into at least this many bytes, or a buffer's worth, goes to the kernel directly when the

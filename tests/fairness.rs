@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rotor::net::{TcpListener, TcpStream};
-use rotor::runtime::Runtime;
+use rotor::runtime::{Builder, Runtime};
 use rotor::time::sleep;
 use support::{MILLISECOND, connect, eventually, watched_alone};
 
@@ -44,8 +44,8 @@ fn add(count: &Count) {
 }
 
 /// Runs a loop of 1 ms sleeps and an echo with one plain client, beside what `greedy` spawns.
-fn measure(greedy: impl AsyncFnOnce(Count)) -> Share {
-    let runtime = Runtime::new().unwrap();
+fn measure(options: Builder, greedy: impl AsyncFnOnce(Count)) -> Share {
+    let runtime = options.build().unwrap();
     let share = runtime.block_on(async {
         let (sleeps, count) = (Count::default(), Count::default());
         let slept = sleeps.clone();
@@ -128,7 +128,7 @@ impl EchoClient {
 /// The share beside the greedy tasks is at least one in `sleeps` and one in `round_trips` of the
 /// share without them, and the greedy ones were busy.
 fn assert_served(name: &str, greedy: Share, sleeps: u64, round_trips: u64) {
-    let idle = measure(async |_| {});
+    let idle = measure(Builder::new(), async |_| {});
     println!("{name}: {greedy:?}\nwithout: {idle:?}");
     let per_second = |count: u64, share: Share| count as f64 / share.measured.as_secs_f64();
     let ratio = |of: fn(&Share) -> u64| {
@@ -145,7 +145,7 @@ fn assert_served(name: &str, greedy: Share, sleeps: u64, round_trips: u64) {
 #[test]
 fn a_task_that_wakes_itself_leaves_the_others_their_share() {
     let _watched = watched_alone();
-    let greedy = measure(async |count| {
+    let greedy = measure(Builder::new(), async |count| {
         for _ in 0..3 {
             let count = count.clone();
             drop(rotor::spawn(poll_fn(move |cx| {
@@ -164,7 +164,7 @@ fn a_task_that_wakes_itself_leaves_the_others_their_share() {
 #[test]
 fn a_loop_of_sleeps_of_zero_leaves_the_others_their_share() {
     let _watched = watched_alone();
-    let greedy = measure(async |count| {
+    let greedy = measure(Builder::new(), async |count| {
         for _ in 0..3 {
             let count = count.clone();
             drop(rotor::spawn(async move {
@@ -193,19 +193,21 @@ fn flood(address: SocketAddr) -> [JoinHandle<()>; 2] {
     ]
 }
 
-#[test]
-fn a_task_with_a_flooding_peer_leaves_the_others_their_share() {
-    let _watched = watched_alone();
+/// How much may be ready at once in one poll of a task.
+const BUDGET: u64 = 128;
+
+/// Measures beside a task that writes and reads a little of a flood by turns.
+fn measure_flooded(name: &str, options: Builder) {
     let peers = Rc::new(Cell::new(None));
     let kept = peers.clone();
-    let greedy = measure(async |count| {
+    let greedy = measure(options, async |count| {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         kept.set(Some(flood(listener.local_addr().unwrap())));
         let (mut stream, _) = listener.accept().await.unwrap();
         drop(rotor::spawn(async move {
-            let mut buffer = vec![0; 4_096];
+            let mut buffer = [0; 512];
             loop {
-                stream.write(&[2; 512]).await.unwrap();
+                stream.write(&[2; 64]).await.unwrap();
                 stream.read(&mut buffer).await.unwrap();
                 add(&count);
             }
@@ -215,7 +217,22 @@ fn a_task_with_a_flooding_peer_leaves_the_others_their_share() {
     for peer in peers.take().unwrap() {
         peer.join().unwrap();
     }
-    assert_served("flooded", greedy, 20, 200);
+    assert_served(name, greedy, 20, 100);
+    let per_poll = greedy.greedy / greedy.polls;
+    assert!(per_poll <= BUDGET / 2, "{per_poll} writes and as many reads in one poll");
+}
+
+#[test]
+fn a_task_with_a_flooding_peer_leaves_the_others_their_share() {
+    let _watched = watched_alone();
+    measure_flooded("flooded", Builder::new());
+}
+
+#[test]
+fn a_task_whose_writes_and_reads_never_wait_leaves_the_others_their_share() {
+    let _watched = watched_alone();
+    // With receive buffers this small each read asks the socket itself, where the flood lies.
+    measure_flooded("never waiting", Builder::new().buffer_bytes(512));
 }
 
 /// The processor time this thread has used.

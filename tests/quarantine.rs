@@ -2,7 +2,8 @@
 //!
 //! The allocator of this program keeps freed memory, filled with a pattern. A disk or a peer that
 //! writes to it after the runtime is gone leaves its traces there. That the test can fail was shown
-//! by taking out what waits for final events; the figures stand in the decision record on shutdown.
+//! by taking out the waits for final events (in `event_loop/drain.rs` and the backend's `Drop`): of
+//! 416 buffers with a read in flight 374 to 403 were then written after they were freed.
 
 #[path = "quarantine/allocator.rs"]
 mod allocator;
@@ -19,8 +20,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use allocator::Quarantine;
-use rotor::net::TcpListener;
-use rotor::runtime::{File, Options, Runtime};
+use rotor::backend::scripted::scripted;
+use rotor::net::{TcpListener, TcpStream};
+use rotor::runtime::{Builder, File, Options, Runtime};
 
 #[global_allocator]
 static QUARANTINE: Quarantine = Quarantine::new();
@@ -177,4 +179,38 @@ fn a_runtime_dropped_with_320_reads_and_320_receives_in_flight_writes_to_nothing
         // The end, or a reset: the runtime closed every stream.
         assert!(!matches!(peer.read(&mut [0; 16]), Ok(1..)));
     }
+}
+
+/// A backend that never answers a read of a file and a receive until everything is gone: the memory
+/// they were given is not among what was freed.
+#[test]
+fn answers_that_come_after_a_shutdown_gave_up_write_to_nothing_freed() {
+    let (backend, script) = scripted();
+    script.answer_cancels(false);
+    let builder = Builder::new().operations(64).sockets(16).timers(16).tasks(16).buffers(16);
+    let builder = builder.drain(Duration::from_millis(1));
+    let runtime = builder.build_with_backend(Box::new(backend)).unwrap();
+    let asking = script.clone();
+    runtime.block_on(async move {
+        let mut connecting = Box::pin(TcpStream::connect("127.0.0.1:9"));
+        poll_fn(|cx| {
+            assert!(connecting.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        asking.answer(0, 0);
+        let mut stream = connecting.await.unwrap();
+        let file = File::adopt(std::fs::File::open("/dev/null").unwrap()).unwrap();
+        drop(rotor::spawn(async move { file.read_at(vec![0; 3 * READ_BYTES], 0).await.0 }));
+        drop(rotor::spawn(async move { stream.read(&mut [0; 64]).await }));
+        rotor::task::yield_now().await;
+    });
+    assert_eq!(script.asked().len(), 3);
+    let report = runtime.shut_down();
+    assert_eq!(report.leaked, 2);
+    for late in 1..3 {
+        script.answer_bytes(late, &[PEER_BYTE; 3 * READ_BYTES], false);
+    }
+    let found = QUARANTINE.look(READ_BYTES);
+    assert_eq!((found.buffers_hit, found.others_hit, found.bytes_written), (0, 0, 0), "{found:?}");
 }

@@ -161,6 +161,8 @@ pub(crate) struct Local {
     /// The arena is closed: a header that becomes free gives up its pin.
     closed: Cell<bool>,
     pub(crate) running: Cell<bool>,
+    /// The round of turns is to end after the current one.
+    pub(crate) cut_short: Cell<bool>,
     pub(crate) spawned: Cell<u64>,
     pub(crate) completed: Cell<u64>,
     pub(crate) panicked: Cell<u64>,
@@ -446,6 +448,7 @@ impl Local {
             closing: Cell::new(false),
             closed: Cell::new(false),
             running: Cell::new(false),
+            cut_short: Cell::new(false),
             spawned: Cell::new(0),
             completed: Cell::new(0),
             panicked: Cell::new(0),

@@ -105,7 +105,8 @@ impl Executor {
     }
 
     /// Gives ready tasks their turns, first in, first out, until none is ready, it is the main
-    /// future's turn, or `polls_left`, which is counted down by each poll, is zero.
+    /// future's turn, or `polls_left`, which is counted down by each poll, is zero. After
+    /// [`cut_short`](Executor::cut_short) it is zero at once.
     ///
     /// # Panics
     ///
@@ -113,20 +114,24 @@ impl Executor {
     pub fn run(&self, polls_left: &mut u32) -> Turn {
         let arena = &self.arena;
         let _run = Run::begin(arena);
-        let polls_before = *polls_left;
         // First, so that tasks that never let the queue run empty do not keep other threads' out.
         arena.drain_remote();
-        let turn = self.take_turns(polls_left);
-        let polls = u64::from(polls_before - *polls_left);
-        arena.local.polls.set(arena.local.polls.get() + polls);
-        turn
+        self.take_turns(polls_left)
+    }
+
+    /// Ends the round of turns after the current one, for example because tasks have made enough
+    /// system calls in it and others wait for the loop.
+    pub fn cut_short(&self) {
+        self.arena.local.cut_short.set(true);
     }
 
     #[inline]
     fn take_turns(&self, polls_left: &mut u32) -> Turn {
         let arena = &self.arena;
         loop {
-            if *polls_left == 0 {
+            if *polls_left == 0 || arena.local.cut_short.get() {
+                arena.local.cut_short.set(false);
+                *polls_left = 0;
                 return if self.has_ready() { Turn::Spent } else { Turn::Idle };
             }
             let Some(header) = arena.pop() else {
@@ -138,9 +143,11 @@ impl Executor {
             // Apart from the others, because it is what nearly all are.
             if header.phase.get() == Phase::Waiting {
                 *polls_left -= 1;
+                arena.local.polls.set(arena.local.polls.get() + 1);
                 arena.turn(header);
             } else if self.is_mains_turn(header) {
                 *polls_left -= 1;
+                arena.local.polls.set(arena.local.polls.get() + 1);
                 return Turn::Main;
             }
         }

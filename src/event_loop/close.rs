@@ -184,13 +184,7 @@ impl Loop {
 
     fn check_one(&mut self, row: u32, now_ns: u64) {
         if self.sockets.get(row).phase == Phase::Closing {
-            // Its sends are stuck: give them up.
-            self.counts.resets += 1;
-            let socket = self.sockets.get_mut(row);
-            socket.overdue = true;
-            socket.check_ns = u64::MAX;
-            self.cancel_sends(row);
-            self.try_close(row);
+            self.give_up_sends(row);
             return;
         }
         let ended = self.discard(row);
@@ -207,6 +201,34 @@ impl Loop {
             socket.pause_ns = (pause_ns * 2).min(LINGER_PAUSE_NS_MAX);
             self.check_at(row, now_ns.saturating_add(pause_ns).min(deadline_ns));
         }
+    }
+
+    /// The sends a close waits for are stuck: it waits no longer.
+    fn give_up_sends(&mut self, row: u32) {
+        self.counts.resets += 1;
+        let socket = self.sockets.get_mut(row);
+        socket.overdue = true;
+        socket.check_ns = u64::MAX;
+        self.cancel_sends(row);
+        self.try_close(row);
+    }
+
+    /// A shutdown ran into its bound: no close waits for its sends any longer. Answers whether one
+    /// did.
+    pub(super) fn give_up_all_sends(&mut self) -> bool {
+        let mut found = false;
+        let mut row = self.closing;
+        while row != NONE {
+            let socket = self.sockets.get(row);
+            let next = socket.next;
+            let waits = socket.phase == Phase::Closing && !socket.send.is_idle();
+            if waits && !socket.overdue {
+                found = true;
+                self.give_up_sends(row);
+            }
+            row = next;
+        }
+        found
     }
 
     /// Throws away what the peer has sent. Answers whether the peer's side has ended.

@@ -187,8 +187,15 @@ impl Loop {
             EventKind::Read | EventKind::Write if result == -libc::EINTR && !canceled => {
                 Verdict::Again
             }
+            EventKind::Connect => {
+                // A stream that is not connected has nothing to deliver: its close does not linger.
+                if result < 0 {
+                    let row = slot.socket;
+                    self.sockets.get_mut(row).saw_end = true;
+                }
+                Verdict::Event(self.final_event(index, result))
+            }
             EventKind::Nop
-            | EventKind::Connect
             | EventKind::SendVectored
             | EventKind::Poll
             | EventKind::Shutdown

@@ -127,7 +127,7 @@ impl Loop {
             closing_check_ns: u64::MAX,
             in_kernel: 0,
             picking: 0,
-            draining: false,
+            gave_up: false,
             driver,
             provided_max: entries,
             options: *options,

@@ -30,7 +30,6 @@ impl Loop {
         }
         let resets_before = self.counts.resets;
         let mut drained = Drained::default();
-        self.draining = true;
         self.cancel_everything();
         let bound_ns = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
         let deadline = self.driver.now().saturating_add(bound_ns);
@@ -44,10 +43,12 @@ impl Loop {
                 self.throw_away(event);
             }
             let now = self.driver.now();
-            if count == 0 && wait != Wait::Zero && now >= deadline {
+            let over = count == 0 && wait != Wait::Zero && now >= deadline;
+            let hurried = over && self.give_up_all_sends();
+            if over && !hurried {
                 break;
             }
-            wait = if count > 0 {
+            wait = if count > 0 || hurried {
                 Wait::Zero
             } else {
                 Wait::AtMost(Duration::from_nanos(deadline.saturating_sub(now).max(1)))
@@ -57,7 +58,7 @@ impl Loop {
         while let Some(event) = self.take_done() {
             self.throw_away(&event);
         }
-        self.draining = false;
+        self.gave_up = self.in_kernel > 0;
         drained.leaked = self.in_kernel;
         drained.resets = (self.counts.resets - resets_before) as u32;
         drained
@@ -111,7 +112,9 @@ impl Drop for Loop {
             return;
         }
         if !self.is_drained() || self.sockets.usage().now > 0 {
-            self.drain(self.options.drain);
+            // What a drain before has waited for in vain is not waited for again.
+            let bound = if self.gave_up { Duration::ZERO } else { self.options.drain };
+            self.drain(bound);
         }
         if self.in_kernel > 0 {
             self.leak();

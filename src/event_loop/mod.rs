@@ -77,7 +77,8 @@ pub struct Loop {
     in_kernel: u32,
     /// Picked receives with the backend: as many buffers as these are worth providing.
     picking: u32,
-    draining: bool,
+    /// A drain ran into its bound with operations in the kernel.
+    gave_up: bool,
     driver: Driver,
     /// The most buffers the backend holds at a time.
     provided_max: u32,

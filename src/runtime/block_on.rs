@@ -12,9 +12,7 @@ use rotor_executor::{Executor, JoinHandle, Turn, coop};
 use crate::error::{CreateError, TickError};
 use crate::event::Event;
 use crate::event_loop::{Loop, Statistics as LoopStatistics, Wait};
-use crate::limits::{
-    EVENTS_PER_TICK_MAX, IMMEDIATE_CALLS_PER_TICK_MAX, POLLS_PER_LOOK, POLLS_PER_TICK_MAX,
-};
+use crate::limits::{EVENTS_PER_TICK_MAX, IMMEDIATE_CALLS_PER_TICK_MAX, POLLS_PER_TICK_MAX};
 use crate::options::Options;
 use crate::runtime::core::{Core, Shared, table};
 use crate::runtime::current::{self, Entered, register};
@@ -87,6 +85,7 @@ impl Runtime {
             undelivered: 0..0,
             held: table(options.sockets)?,
             held_for_task: false,
+            calls_max: 0,
             event_loop,
         };
         let shared = Rc::new(Shared { id, core: RefCell::new(core), executor });
@@ -198,19 +197,12 @@ fn run_to_end<F: Future>(shared: &Shared, future: F) -> F::Output {
     let mut cx = Context::from_waker(&waker);
     shared.executor.wake_main();
     loop {
-        let mut round = Round::begin(shared);
-        while let Some(mut polls_left) = round.polls(shared) {
-            let turn = shared.executor.run(&mut polls_left);
-            round.polled(polls_left);
-            match turn {
-                Turn::Main => {
-                    let _budget = Budget::begin();
-                    if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                        return output;
-                    }
-                }
-                Turn::Idle => break,
-                Turn::Spent => {}
+        shared.begin_round();
+        let mut polls_left = POLLS_PER_TICK_MAX;
+        while let Turn::Main = shared.executor.run(&mut polls_left) {
+            let _budget = Budget::begin();
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
             }
         }
         shared.release_held(false);
@@ -219,37 +211,6 @@ fn run_to_end<F: Future>(shared: &Shared, future: F) -> F::Output {
             panic!("rotor: {error}");
         }
     }
-}
-
-/// What may be done before the next tick: so many polls, and not too many system calls in them.
-struct Round {
-    polls_left: u32,
-    given: u32,
-    calls_max: u64,
-}
-
-impl Round {
-    fn begin(shared: &Shared) -> Round {
-        let calls_max = immediate_calls(shared) + IMMEDIATE_CALLS_PER_TICK_MAX;
-        Round { polls_left: POLLS_PER_TICK_MAX, given: 0, calls_max }
-    }
-
-    /// How many polls come next; nothing when it is time for a tick.
-    fn polls(&mut self, shared: &Shared) -> Option<u32> {
-        if self.polls_left == 0 || immediate_calls(shared) >= self.calls_max {
-            return None;
-        }
-        self.given = self.polls_left.min(POLLS_PER_LOOK);
-        Some(self.given)
-    }
-
-    fn polled(&mut self, not_used: u32) {
-        self.polls_left -= self.given - not_used;
-    }
-}
-
-fn immediate_calls(shared: &Shared) -> u64 {
-    shared.core.borrow().event_loop.immediate_calls()
 }
 
 /// The main future's cooperative budget; what runs after its poll is not limited.
@@ -269,6 +230,12 @@ impl Drop for Budget {
 }
 
 impl Shared {
+    /// Tasks may make so many immediate calls before the next tick.
+    fn begin_round(&self) {
+        let mut core = self.core.borrow_mut();
+        core.calls_max = core.event_loop.immediate_calls() + IMMEDIATE_CALLS_PER_TICK_MAX;
+    }
+
     /// One tick, and the wakes of its events.
     fn tick(&self, wait: Wait) -> Result<(), TickError> {
         let left_over = !self.core.borrow().undelivered.is_empty();

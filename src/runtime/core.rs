@@ -33,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) held: Vec<Descriptor>,
     /// One of them waits for a task's cell, and not for an operation or a socket.
     pub(crate) held_for_task: bool,
+    /// With this many immediate calls made it is time for a tick.
+    pub(crate) calls_max: u64,
 }
 
 /// What one look at the state found.

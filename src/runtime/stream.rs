@@ -32,7 +32,7 @@ impl Shared {
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
         let polled = self.poll_step(cx, |core, parking| core.read(descriptor, into, parking));
-        spend_if_ready(polled)
+        self.spend_if_ready(polled)
     }
 
     /// Fills `into` as a whole or takes nothing; it is not empty and no longer than a buffer.
@@ -44,7 +44,7 @@ impl Shared {
     ) -> Poll<io::Result<()>> {
         ready!(coop::poll_proceed(cx));
         let polled = self.poll_step(cx, |core, parking| core.read_whole(descriptor, into, parking));
-        spend_if_ready(polled)
+        self.spend_if_ready(polled)
     }
 
     /// Writes what there is room for; `from` is not empty.
@@ -60,7 +60,7 @@ impl Shared {
             let send = |event_loop: &mut Loop| event_loop.send_now(descriptor, from);
             core.write(descriptor, parking, &mut blocked, send)
         });
-        spend_if_ready(polled)
+        self.spend_if_ready(polled)
     }
 
     /// As [`poll_write`](Shared::poll_write), from several pieces of which one is not empty.
@@ -76,20 +76,25 @@ impl Shared {
             let send = |event_loop: &mut Loop| event_loop.send_vectored_now(descriptor, from);
             core.write(descriptor, parking, &mut blocked, send)
         });
-        spend_if_ready(polled)
+        self.spend_if_ready(polled)
+    }
+
+    /// A ready answer costs its task a part of its budget, and a system call the round one of its.
+    fn spend_if_ready<T>(&self, polled: Poll<T>) -> Poll<T> {
+        if polled.is_ready() {
+            coop::spend();
+            let core = self.core.borrow();
+            if core.event_loop.immediate_calls() >= core.calls_max {
+                self.executor.cut_short();
+            }
+        }
+        polled
     }
 
     /// The most bytes [`poll_read_whole`](Shared::poll_read_whole) gathers.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.core.borrow().event_loop.options().buffer_bytes as usize
     }
-}
-
-fn spend_if_ready<T>(polled: Poll<T>) -> Poll<T> {
-    if polled.is_ready() {
-        coop::spend();
-    }
-    polled
 }
 
 impl Stream {
