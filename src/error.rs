@@ -88,6 +88,8 @@ pub enum SubmitError {
     },
     /// The descriptor is closed, closing, or of another loop.
     Closed,
+    /// A connect of the descriptor is queued or in flight already.
+    Connecting,
     /// A child process used the loop its parent made.
     Forked,
 }
@@ -104,6 +106,9 @@ impl fmt::Display for SubmitError {
             SubmitError::Closed => {
                 f.write_str("the descriptor is closed or belongs to another loop")
             }
+            SubmitError::Connecting => {
+                f.write_str("a connect of this descriptor is under way; wait for its final event")
+            }
             SubmitError::Forked => f.write_str(FORKED),
         }
     }
@@ -116,6 +121,7 @@ impl From<SubmitError> for io::Error {
         let kind = match error {
             SubmitError::Full { .. } => io::ErrorKind::QuotaExceeded,
             SubmitError::Closed => io::ErrorKind::NotConnected,
+            SubmitError::Connecting => io::ErrorKind::InvalidInput,
             SubmitError::Forked => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

@@ -30,6 +30,8 @@ static QUARANTINE: Quarantine = Quarantine::new();
 /// Some end before the drop; 320 at the least do not.
 const READS: usize = 448;
 const IN_FLIGHT: usize = 320;
+/// A disk may be faster than the tasks, once in a while.
+const TRIES_MAX: u32 = 5;
 const READS_A_TASK: usize = 4;
 const RECEIVES: usize = 320;
 /// The size of a read's buffer, which tells it from the other blocks in quarantine.
@@ -111,9 +113,9 @@ async fn read_four(file: Rc<File>, first: usize) {
     .await;
 }
 
-/// Brings a runtime to the point where everything is in flight, and drops it there. Gives the other
-/// ends of its streams.
-fn drop_in_flight(file: std::fs::File) -> Vec<Peer> {
+/// Brings a runtime to the point where everything is in flight, and drops it there. Gives how many
+/// reads that were, and the other ends of the streams.
+fn drop_in_flight(file: std::fs::File) -> (usize, Vec<Peer>) {
     let options = Options {
         operations: 2048,
         sockets: 512,
@@ -154,31 +156,38 @@ fn drop_in_flight(file: std::fs::File) -> Vec<Peer> {
     });
     let in_flight = runtime.statistics().event_loop.operations.now as usize - waiting;
     println!("dropped with {in_flight} reads and {RECEIVES} receives in flight");
-    assert!(in_flight >= IN_FLIGHT, "only {in_flight} of {READS} reads were in flight");
     tell.send(()).unwrap();
     drop(runtime);
-    connected.join().unwrap()
+    (in_flight, connected.join().unwrap())
 }
 
 #[test]
 fn a_runtime_dropped_with_320_reads_and_320_receives_in_flight_writes_to_nothing_freed() {
     let scratch = scratch();
-    let Some(file) = open_direct(&scratch.0) else {
-        println!("skipped: the file system of the build directory has no O_DIRECT");
-        return;
-    };
-    let peers = drop_in_flight(file);
-    // What is still under way at a disk or in the kernel's own threads has time to arrive.
-    std::thread::sleep(Duration::from_millis(500));
-    let found = QUARANTINE.look(READ_BYTES);
-    println!("{found:?}");
-    assert_eq!(found.refused, 0, "the quarantine was full");
-    assert!(found.blocks >= READS, "the buffers of the reads were freed");
-    assert_eq!((found.buffers_hit, found.others_hit, found.bytes_written), (0, 0, 0));
-    for mut peer in peers {
-        // The end, or a reset: the runtime closed every stream.
-        assert!(!matches!(peer.read(&mut [0; 16]), Ok(1..)));
+    let mut most_in_flight = 0;
+    for _ in 0..TRIES_MAX {
+        let Some(file) = open_direct(&scratch.0) else {
+            println!("skipped: the file system of the build directory has no O_DIRECT");
+            return;
+        };
+        let (in_flight, peers) = drop_in_flight(file);
+        // What is still under way at a disk or in the kernel's own threads has time to arrive.
+        std::thread::sleep(Duration::from_millis(500));
+        let found = QUARANTINE.look(READ_BYTES);
+        println!("{found:?}");
+        assert_eq!(found.refused, 0, "the quarantine was full");
+        assert!(found.blocks >= READS, "the buffers of the reads were freed");
+        assert_eq!((found.buffers_hit, found.others_hit, found.bytes_written), (0, 0, 0));
+        for mut peer in peers {
+            // The end, or a reset: the runtime closed every stream.
+            assert!(!matches!(peer.read(&mut [0; 16]), Ok(1..)));
+        }
+        most_in_flight = most_in_flight.max(in_flight);
+        if in_flight >= IN_FLIGHT {
+            break;
+        }
     }
+    assert!(most_in_flight >= IN_FLIGHT, "never more than {most_in_flight} reads were in flight");
 }
 
 /// A backend that never answers a read of a file and a receive until everything is gone: the memory

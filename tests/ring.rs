@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rotor::runtime::{Builder, CreateError, File, Options, Runtime};
 use rotor::{
     Control, Descriptor, DescriptorKind, Event, EventKind, Handle, Interest, Loop, Operation,
-    OwnedOperation, Reply, SubmitError, Wait,
+    OwnedOperation, Reply, Statistics, SubmitError, Wait,
 };
 
 /// Nothing here takes a second on an idle machine; after this long something was lost.
@@ -127,7 +127,25 @@ fn a_ring_of_8_entries_carries_4096_nops_at_once() {
     seen.sort_unstable();
     assert_eq!(seen, (0..4096).collect::<Vec<u64>>());
     assert_idle(&mut event_loop);
-    assert_eq!(event_loop.statistics().operations.high, 4096);
+    let statistics = event_loop.statistics();
+    println!("4,096 operations on a ring of 8: {:?}", statistics.backend);
+    assert_eq!(statistics.operations.high, 4096);
+    assert!(statistics.backend.overflows > 0, "the queue of completions was full too");
+}
+
+/// A thread can register 16 rings with the kernel; the others do without.
+#[test]
+fn twenty_loops_live_on_one_thread() {
+    let mut loops: Vec<Loop> = (0..20).map(|_| Loop::new(&small()).unwrap()).collect();
+    for _ in 0..3 {
+        for event_loop in &mut loops {
+            assert_eq!(finish(event_loop, Operation::nop()).result().unwrap(), 0);
+        }
+    }
+    loops.drain(5..15);
+    for event_loop in &mut loops {
+        assert_eq!(finish(event_loop, Operation::nop()).result().unwrap(), 0);
+    }
 }
 
 /// A quarter each of nops, file reads, sends and receives, all in flight or queued together. The
@@ -206,8 +224,10 @@ fn a_hundred_futures_dropped_with_the_submission_ring_full_all_end() {
             assert_eq!(busy.operations.now, 100 + already);
             drop(futures);
             drop(filling);
-            let flushes = runtime.statistics().event_loop.backend.flushes;
-            assert!(flushes >= busy.backend.flushes + 12, "the ring was full again and again");
+            // Either the ring was handed over in mid-tick to make room, or cancels waited for it.
+            let counts = |it: &Statistics| it.backend.flushes + it.backend_full;
+            let full = counts(&runtime.statistics().event_loop) - counts(&busy);
+            assert!(full >= 12, "the ring was full {full} times");
             let begun = Instant::now();
             while runtime.statistics().event_loop.operations.now > 0 {
                 rotor::time::sleep(Duration::from_millis(1)).await;
@@ -539,6 +559,9 @@ fn options_no_loop_can_have_are_refused_with_words() {
         let error = Runtime::with_options(&options).unwrap_err().to_string();
         assert!(error.starts_with(words), "{error}");
     }
+    let immense = Options { buffers: 32_768, buffer_bytes: 1 << 30, ..small() };
+    let error = Loop::new(&immense).unwrap_err().to_string();
+    assert!(error.ends_with("could not be reserved; lower the limits in Options"), "{error}");
     let no_tasks = Builder::new().tasks(0).build().unwrap_err().to_string();
     assert!(no_tasks.starts_with("option `tasks`: 0 runs nothing"), "{no_tasks}");
 }

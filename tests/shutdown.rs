@@ -79,14 +79,16 @@ unsafe impl Backend for Stubborn {
     fn check(&self) -> Result<(), ForkedChild> {
         self.scripted.check()
     }
-    fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
-        self.scripted.attach(memory)
+    unsafe fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
+        // SAFETY: the caller's word.
+        unsafe { self.scripted.attach(memory) }
     }
-    fn submit(&mut self, token: Token, request: &Request) -> Submission {
+    unsafe fn submit(&mut self, token: Token, request: &Request) -> Submission {
         if matches!(request, Request::ReadAt { .. }) {
             self.reads.push(token);
         }
-        self.scripted.submit(token, request)
+        // SAFETY: the caller's word.
+        unsafe { self.scripted.submit(token, request) }
     }
     fn cancel(&mut self, token: Token) -> bool {
         self.reads.contains(&token) || self.scripted.cancel(token)
@@ -310,9 +312,15 @@ fn a_thousand_runtimes_dropped_with_work_in_flight_leave_nothing_behind() {
     let at_1000 = (descriptors(), memory());
     println!("descriptors and bytes after 100: {at_100:?}, after 1,000: {at_1000:?}");
     assert_eq!(at_1000.0, at_100.0);
-    for (before, after) in at_100.1.into_iter().zip(at_1000.1) {
-        // Not a kilobyte a runtime. A page more or less is the allocator's.
-        assert!(after < before + 900 * 1024, "{before} bytes grew to {after}");
+    if at_100.1[0] > 1 << 40 {
+        println!(
+            "skipped: memory, since a sanitizer with its shadow in a terabyte keeps what is freed"
+        );
+    } else {
+        for (before, after) in at_100.1.into_iter().zip(at_1000.1) {
+            // Not a kilobyte a runtime. A page more or less is the allocator's.
+            assert!(after < before + 900 * 1024, "{before} bytes grew to {after}");
+        }
     }
     assert_eq!(Rc::strong_count(&drops), 1);
 }
@@ -365,6 +373,36 @@ fn a_destructor_may_spawn_submit_and_use_streams_while_the_runtime_ends() {
     let mut heard = String::new();
     peer.read_to_string(&mut heard).unwrap();
     assert_eq!(heard, "the last words");
+}
+
+#[test]
+fn a_runtime_may_end_inside_another_which_goes_on() {
+    let _alone = alone();
+    let listening = PeerListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let drops = Rc::new(Cell::new(0));
+    let outer = Runtime::with_options(&small()).unwrap();
+    let inner = Runtime::with_options(&small()).unwrap();
+    let address = listening.local_addr().unwrap();
+    let guard = Counted(drops.clone());
+    let stream = inner.block_on(TcpStream::connect(address)).unwrap();
+    let ending = {
+        let on_drop = OnDrop(move || {
+            let _ = (&guard, stream.set_nodelay(true).unwrap());
+            drop(rotor::spawn(async {}));
+        });
+        inner.spawn(async move {
+            let _on_drop = on_drop;
+            std::future::pending::<()>().await;
+        })
+    };
+    outer.block_on(async move {
+        let stream = TcpStream::connect(address).await.unwrap();
+        drop(inner);
+        assert!(ending.is_finished() && drops.get() == 1);
+        stream.set_nodelay(true).unwrap();
+        rotor::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(rotor::spawn(async { 7 }).await.unwrap(), 7);
+    });
 }
 
 #[test]

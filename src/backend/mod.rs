@@ -261,9 +261,16 @@ pub unsafe trait Backend {
     /// An error in a child process; otherwise nothing.
     fn check(&self) -> Result<(), ForkedChild>;
     /// Takes note of the buffer memory. Called once, before anything is submitted.
-    fn attach(&mut self, memory: BufferMemory) -> io::Result<()>;
+    ///
+    /// # Safety
+    /// The memory is valid, and the backend's to write where buffers are provided, until the backend
+    /// is dropped.
+    unsafe fn attach(&mut self, memory: BufferMemory) -> io::Result<()>;
     /// Takes a request.
-    fn submit(&mut self, token: Token, request: &Request) -> Submission;
+    ///
+    /// # Safety
+    /// The request's pointers are valid as points 3 and 4 of the loop's promises say.
+    unsafe fn submit(&mut self, token: Token, request: &Request) -> Submission;
     /// Asks for a request to end. False: no room, the loop asks again after a tick.
     fn cancel(&mut self, token: Token) -> bool;
     /// Makes a buffer available to receives.

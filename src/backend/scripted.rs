@@ -104,12 +104,20 @@ impl Script {
     }
 
     /// Answers the `nth` thing asked, for the last time.
+    ///
+    /// # Panics
+    /// When that would be a receive of bytes that [`answer_bytes`](Script::answer_bytes) did not write.
     pub fn answer(&self, nth: usize, result: i32) {
+        self.assert_no_bytes(nth, result);
         self.put(nth, result, false, None);
     }
 
     /// Answers the `nth` thing asked; more answers will follow.
+    ///
+    /// # Panics
+    /// As [`answer`](Script::answer) does.
     pub fn answer_more(&self, nth: usize, result: i32) {
+        self.assert_no_bytes(nth, result);
         self.put(nth, result, true, None);
     }
 
@@ -151,18 +159,35 @@ impl Script {
         self.put(nth, count as i32, more, buffer);
     }
 
+    fn assert_no_bytes(&self, nth: usize, result: i32) {
+        let receives = match self.state.borrow().asked[nth].request {
+            Request::Receive { .. } | Request::ReceivePicked { .. } => true,
+            Request::Nop
+            | Request::Accept { .. }
+            | Request::Connect { .. }
+            | Request::Send { .. }
+            | Request::SendVectored { .. }
+            | Request::Poll { .. }
+            | Request::Shutdown { .. }
+            | Request::ReadAt { .. }
+            | Request::WriteAt { .. } => false,
+        };
+        assert!(!receives || result <= 0, "answer a receive with bytes by answer_bytes");
+    }
+
     fn put(&self, nth: usize, result: i32, more: bool, buffer: Option<u16>) {
-        let mut state = self.state.borrow_mut();
-        let asked = &mut state.asked[nth];
-        assert!(!asked.ended, "a script answered request {nth} after its end");
-        asked.ended = !more;
-        let token = asked.token;
-        let completion = Completion { token, result, more, buffer, socket_nonempty: false };
-        state.completions.push_back(completion);
+        self.state.borrow_mut().complete(nth, result, more, buffer);
     }
 
     /// Puts a completion that answers nothing that was asked.
+    ///
+    /// # Panics
+    /// When it names a request that has not ended, or a buffer: those are the loop's to trust.
     pub fn intrude(&self, completion: Completion) {
+        let state = self.state.borrow();
+        let live = state.asked.iter().any(|asked| asked.token == completion.token && !asked.ended);
+        assert!(!live && completion.buffer.is_none(), "an intruder answers nothing that was asked");
+        drop(state);
         self.state.borrow_mut().completions.push_back(completion);
     }
 
@@ -210,6 +235,15 @@ impl Script {
 }
 
 impl State {
+    fn complete(&mut self, nth: usize, result: i32, more: bool, buffer: Option<u16>) {
+        let asked = &mut self.asked[nth];
+        assert!(!asked.ended, "a script answered request {nth} after its end");
+        asked.ended = !more;
+        let token = asked.token;
+        let completion = Completion { token, result, more, buffer, socket_nonempty: false };
+        self.completions.push_back(completion);
+    }
+
     fn take_room(&mut self) -> bool {
         let taken = self.room_left > 0;
         self.room_left = self.room_left.saturating_sub(1);
@@ -245,12 +279,12 @@ unsafe impl Backend for Scripted {
         if self.state.borrow().forked { Err(ForkedChild) } else { Ok(()) }
     }
 
-    fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
+    unsafe fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
         self.state.borrow_mut().memory = Some(memory);
         Ok(())
     }
 
-    fn submit(&mut self, token: Token, request: &Request) -> Submission {
+    unsafe fn submit(&mut self, token: Token, request: &Request) -> Submission {
         let mut state = self.state.borrow_mut();
         if let Some(result) = state.at_once.pop_front() {
             return Submission::Done(result);
@@ -274,14 +308,7 @@ unsafe impl Backend for Scripted {
         if let Some(nth) = live {
             state.asked[nth].canceled = true;
             if state.answer_cancels {
-                state.asked[nth].ended = true;
-                state.completions.push_back(Completion {
-                    token,
-                    result: -libc::ECANCELED,
-                    more: false,
-                    buffer: None,
-                    socket_nonempty: false,
-                });
+                state.complete(nth, -libc::ECANCELED, false, None);
             }
         }
         true

@@ -30,7 +30,7 @@ impl Loop {
         let row = self.open(descriptor)?;
         let close = self.slots.take(EventKind::Close, user_data);
         let slot = close.expect("there is a close slot for each socket");
-        self.slots.get_mut(slot).socket = NONE;
+        self.slots.get_mut(slot).extra = row;
         self.slots.get_mut(slot).state = State::Closing;
         let handle = self.slots.handle(slot);
         let first = self.closing;
@@ -147,16 +147,9 @@ impl Loop {
         }
         self.counts.immediate.closes += 1;
         self.driver.release(fd);
+        self.sockets.get_mut(row).phase = Phase::Closed;
+        // The row is free when the event is taken: see `take_done`.
         self.settle(close, 0);
-        self.sockets.free(row);
-        self.row_is_free();
-    }
-
-    /// A row has become free: an accept that waits for one goes on.
-    fn row_is_free(&mut self) {
-        if let Some(starved) = self.starved_accepts.pop_front(&mut self.slots) {
-            self.go_on(starved);
-        }
     }
 
     /// Looks at the streams that are closing and whose time for it has come.
@@ -172,7 +165,6 @@ impl Loop {
             if self.sockets.get(row).check_ns <= now_ns {
                 self.check_one(row, now_ns);
             }
-            // The row may have been freed, and even taken again by an accept.
             let socket = self.sockets.get(row);
             if matches!(socket.phase, Phase::Closing | Phase::Lingering) {
                 next_check = next_check.min(socket.check_ns);
@@ -205,7 +197,7 @@ impl Loop {
 
     /// The sends a close waits for are stuck: it waits no longer.
     fn give_up_sends(&mut self, row: u32) {
-        self.counts.resets += 1;
+        self.counts.resets += u64::from(!self.sockets.get(row).send.is_idle());
         let socket = self.sockets.get_mut(row);
         socket.overdue = true;
         socket.check_ns = u64::MAX;

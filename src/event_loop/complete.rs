@@ -101,6 +101,9 @@ impl Loop {
         if row == NONE {
             return;
         }
+        if kind == EventKind::Connect {
+            self.sockets.get_mut(row).connecting = false;
+        }
         match self.sockets.lane(row, direction_of(kind)) {
             Some(lane) if lane.current == index => lane.current = NONE,
             Some(_) => {}
@@ -148,7 +151,11 @@ impl Loop {
             kind: slot.kind,
             flags: slot.event_flags,
         };
-        if !event.more() {
+        if event.kind == EventKind::Close {
+            let row = slot.extra;
+            self.slots.free(index);
+            self.sockets.free(row);
+        } else if !event.more() {
             self.slots.free(index);
         } else if slot.has(CANCEL_REQUESTED) {
             self.settle_turn(index, -libc::ECANCELED);
@@ -188,11 +195,10 @@ impl Loop {
                 Verdict::Again
             }
             EventKind::Connect => {
-                // A stream that is not connected has nothing to deliver: its close does not linger.
-                if result < 0 {
-                    let row = slot.socket;
-                    self.sockets.get_mut(row).saw_end = true;
-                }
+                let row = slot.socket;
+                let connected = matches!(-result, 0 | libc::EISCONN | libc::EALREADY);
+                // What is not connected has nothing to deliver: its close does not linger.
+                self.sockets.get_mut(row).saw_end = !connected;
                 Verdict::Event(self.final_event(index, result))
             }
             EventKind::Nop
@@ -245,9 +251,7 @@ impl Loop {
             if let Some(unused) = answer.buffer {
                 self.buffers.unused(unused);
             }
-            if answer.result != -libc::ECANCELED {
-                self.sockets.get_mut(row).saw_end = true;
-            }
+            self.note_end(row, answer.result);
             return Verdict::Event(self.final_event(index, answer.result));
         };
         self.buffers.received(buffer, answer.result as u32);
@@ -261,6 +265,17 @@ impl Loop {
             event.flags |= MORE;
         }
         Verdict::Event(event)
+    }
+
+    /// Notes what a receive's result says of the connection: whether the peer's side has ended.
+    pub(super) fn note_end(&mut self, row: u32, result: i32) {
+        let socket = self.sockets.get_mut(row);
+        let ended = match -result {
+            0 => !socket.read_shut,
+            libc::ECONNRESET | libc::ETIMEDOUT | libc::EPIPE | libc::ECONNABORTED => true,
+            _ => false,
+        };
+        socket.saw_end |= ended;
     }
 
     /// A receive found no buffer: provide more and go on, or wait until one is returned.
@@ -282,9 +297,8 @@ impl Loop {
         if answer.result == -libc::EINTR && !slot.has(CANCEL_REQUESTED) {
             return Verdict::Again;
         }
-        let ended = answer.result <= 0 && length > 0 && answer.result != -libc::ECANCELED;
-        if ended {
-            self.sockets.get_mut(row).saw_end = true;
+        if length > 0 {
+            self.note_end(row, answer.result);
         }
         if filling {
             self.buffers.end_filling(extra as u16, answer.result.max(0) as u32);

@@ -2,7 +2,7 @@
 //! Cold calls: opening, addresses, options. Answered at once.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use crate::error::SubmitError;
@@ -30,6 +30,10 @@ impl Loop {
             | Control::Shutdown(..) => None,
         };
         let lowered = self.lower(control)?;
+        if let Control::Shutdown(descriptor, Shutdown::Read | Shutdown::Both) = control {
+            let row = self.open(descriptor)?;
+            self.sockets.get_mut(row).read_shut = true;
+        }
         // The row comes first: a descriptor is never opened that has no place.
         let row = match opens {
             Some(kind) => Some(self.take_row(kind)?),

@@ -37,7 +37,7 @@ impl Loop {
     /// Bytes a loop with these options takes. They are reserved at once and touched as used.
     pub fn memory_bytes(options: &Options) -> usize {
         let mut plan = Plan::default();
-        let slots = options.operations + options.timers + options.sockets;
+        let slots = Slots::rows(options.operations, options.timers, options.sockets);
         Slots::plan(&mut plan, options.operations, options.timers, options.sockets);
         Sockets::plan(&mut plan, options.sockets);
         Timers::plan(&mut plan, options.timers);
@@ -90,12 +90,16 @@ impl Loop {
         mut driver: Driver,
     ) -> Result<Loop, CreateError> {
         static IDS: AtomicU32 = AtomicU32::new(1);
-        let slots_max = options.operations + options.timers + options.sockets;
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        // Loops begin far apart (by the golden ratio), so that a handle of one is stale in another.
+        let generation = id.wrapping_mul(0x9e37_79b1);
+        let limits = [options.operations, options.timers, options.sockets];
+        let slots_max = Slots::rows(limits[0], limits[1], limits[2]);
         let cut = &mut arena;
-        let slots = Slots::new(cut, options.operations, options.timers, options.sockets);
-        let sockets = Sockets::new(cut, options.sockets);
+        let slots = Slots::new(cut, limits, generation);
+        let sockets = Sockets::new(cut, options.sockets, generation);
         let timers = Timers::new(cut, options.timers);
-        let orphans = Orphans::new(cut, options.operations);
+        let orphans = Orphans::new(cut, options.operations, generation);
         let unsubmitted = Tokens::new(cut, slots_max);
         let uncanceled = Tokens::new(cut, slots_max);
         let buffers = Buffers::new(cut, options.buffers, options.buffer_bytes);
@@ -125,13 +129,15 @@ impl Loop {
             starved_accepts: List::EMPTY,
             closing: NONE,
             closing_check_ns: u64::MAX,
+            late_error: None,
+            timers_turn: false,
             in_kernel: 0,
             picking: 0,
             gave_up: false,
             driver,
             provided_max: entries,
             options: *options,
-            id: IDS.fetch_add(1, Ordering::Relaxed),
+            id,
             thread: this_thread(),
             counts: Statistics::default(),
             arena,

@@ -54,8 +54,10 @@ impl Loop {
                 Wait::AtMost(Duration::from_nanos(deadline.saturating_sub(now).max(1)))
             };
         }
-        self.close_lingering();
-        while let Some(event) = self.take_done() {
+        // A connection that is thrown away may linger itself, so until nothing is left of either.
+        loop {
+            self.close_lingering();
+            let Some(event) = self.take_done() else { break };
             self.throw_away(&event);
         }
         self.gave_up = self.in_kernel > 0;
@@ -111,13 +113,26 @@ impl Drop for Loop {
             self.leak();
             return;
         }
-        if !self.is_drained() || self.sockets.usage().now > 0 {
+        let ending = Ending { event_loop: self };
+        if !ending.event_loop.is_drained() || ending.event_loop.sockets.usage().now > 0 {
+            let event_loop = &mut *ending.event_loop;
             // What a drain before has waited for in vain is not waited for again.
-            let bound = if self.gave_up { Duration::ZERO } else { self.options.drain };
-            self.drain(bound);
+            let spent = event_loop.gave_up;
+            let bound = if spent { Duration::ZERO } else { event_loop.options.drain };
+            event_loop.drain(bound);
         }
-        if self.in_kernel > 0 {
-            self.leak();
+    }
+}
+
+/// Keeps the memory if operations are in the kernel when it is dropped, also by a panic.
+struct Ending<'a> {
+    event_loop: &'a mut Loop,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if self.event_loop.in_kernel > 0 {
+            self.event_loop.leak();
         }
     }
 }

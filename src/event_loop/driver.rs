@@ -1,5 +1,10 @@
-#![deny(unsafe_code)]
 //! The backend behind a loop: the built-in ones without a virtual call, any other boxed.
+//!
+//! # Unsafe
+//! A backend's `submit` and `attach` are unsafe to call: they hand it memory. The loop keeps the
+//! memory's promise: requests point at its own tables and buffers, at buffers it keeps, or at memory
+//! whose validity was promised by whoever built the operation, and it drops the backend before them.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::RawFd;
@@ -43,13 +48,19 @@ impl Driver {
         forward!(self, backend => backend.check())
     }
 
+    /// The memory is the arena's, which the loop drops after its driver, or leaks.
     pub(crate) fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
-        forward!(self, backend => backend.attach(memory))
+        // SAFETY: the loop cuts the memory from its arena, hands it to nothing else, and drops its
+        // driver before the arena or leaks both.
+        forward!(self, backend => unsafe { backend.attach(memory) })
     }
 
     #[inline]
     pub(crate) fn submit(&mut self, token: Token, request: &Request) -> Submission {
-        forward!(self, backend => backend.submit(token, request))
+        // SAFETY: requests are made in `submit.rs` from slots (memory valid until the final event,
+        // which frees the slot: the loop's own, or promised by the operation's author) and in
+        // `immediate.rs` (answered before the borrow ends).
+        forward!(self, backend => unsafe { backend.submit(token, request) })
     }
 
     pub(crate) fn cancel(&mut self, token: Token) -> bool {

@@ -84,12 +84,10 @@ impl Loop {
         let (pointer, length) = (bytes.as_mut_ptr(), capped(bytes.len()));
         self.counts.immediate.receives += 1;
         let result = self.answer_now(&Request::Receive { fd, pointer, length, now: true });
-        let ended = match &result {
-            Ok(count) => *count == 0 && length > 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        };
-        if ended {
-            self.sockets.get_mut(row).saw_end = true;
+        match &result {
+            Ok(0) if length > 0 => self.note_end(row, 0),
+            Ok(_) => {}
+            Err(error) => self.note_end(row, -error.raw_os_error().unwrap_or(libc::EAGAIN)),
         }
         result
     }

@@ -15,6 +15,7 @@ mod submit;
 mod tick;
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -55,6 +56,8 @@ use crate::tables::tokens::Tokens;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Loop {
+    /// Dropped first: after it the kernel writes nothing of what follows.
+    driver: Driver,
     slots: Slots,
     sockets: Sockets,
     timers: Timers,
@@ -79,7 +82,10 @@ pub struct Loop {
     picking: u32,
     /// A drain ran into its bound with operations in the kernel.
     gave_up: bool,
-    driver: Driver,
+    /// A tick that had events to deliver could not wait; the next one says so.
+    late_error: Option<io::Error>,
+    /// With room for one event only, timers and completions take turns.
+    timers_turn: bool,
     /// The most buffers the backend holds at a time.
     provided_max: u32,
     options: Options,
@@ -150,17 +156,13 @@ impl Loop {
         self.buffers.compact(buffer, range);
     }
 
-    /// Gives a buffer back. A receive that waits for one goes on.
+    /// Gives a buffer back. Receives that wait for one go on with the next tick.
     ///
     /// # Panics
     /// When it was returned already or is being filled.
     #[track_caller]
     pub fn return_buffer(&mut self, buffer: BufferId) {
         self.buffers.give_back(buffer);
-        if let Some(starved) = self.starved_receives.pop_front(&mut self.slots) {
-            self.top_up_for(1);
-            self.go_on(starved);
-        }
     }
 
     /// Takes an operation's own buffer out, after its final event.

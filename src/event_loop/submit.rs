@@ -2,7 +2,7 @@
 //! Taking operations: a slot for each, its place behind others on the same socket, and the request
 //! the backend gets when its turn has come.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::ops::Range;
 
 use crate::address::RawAddress;
@@ -48,11 +48,7 @@ impl Loop {
                 let flags = if multishot { MULTISHOT } else { 0 };
                 self.enqueue(EventKind::Accept, listener, Parameters { flags, ..none }, user_data)
             }
-            Action::Connect { descriptor, address } => {
-                let row = self.open(descriptor)?;
-                self.sockets.set_address(row, RawAddress::encode(address));
-                self.enqueue(EventKind::Connect, descriptor, none, user_data)
-            }
+            Action::Connect { descriptor, address } => self.connect(descriptor, address, user_data),
             Action::Receive { descriptor, pointer, length } => {
                 let memory = Parameters { pointer: pointer as u64, length, ..none };
                 self.enqueue(EventKind::Receive, descriptor, memory, user_data)
@@ -75,6 +71,8 @@ impl Loop {
                 self.enqueue(EventKind::Poll, descriptor, wanted, user_data)
             }
             Action::Shutdown { descriptor, how } => {
+                let row = self.open(descriptor)?;
+                self.sockets.get_mut(row).read_shut |= how != Shutdown::Write;
                 let which = Parameters { extra: shutdown_number(how), ..none };
                 self.enqueue(EventKind::Shutdown, descriptor, which, user_data)
             }
@@ -152,6 +150,7 @@ impl Loop {
     ) -> Result<Handle, SubmitError> {
         self.check()?;
         let row = self.open(descriptor)?;
+        self.buffers.check_idle(buffer, offset);
         let none = Parameters { extra: u32::from(buffer.0), flags: FILLING, ..Default::default() };
         let slot = self.take_slot(EventKind::Receive, row, none, user_data)?;
         let (pointer, length) = self.buffers.begin_filling(buffer, offset);
@@ -179,6 +178,7 @@ impl Loop {
     ) -> Result<Handle, SubmitError> {
         self.check()?;
         let row = self.open(descriptor)?;
+        self.buffers.check_idle(buffer, range.end);
         let none = Parameters { extra: u32::from(buffer.0), flags: SENDING, ..Default::default() };
         let slot = self.take_slot(EventKind::Send, row, none, user_data)?;
         let length = range.end.saturating_sub(range.start);
@@ -224,6 +224,24 @@ impl Loop {
     ) -> Result<Handle, SubmitError> {
         let row = self.open(descriptor)?;
         let slot = self.take_slot(kind, row, parameters, user_data)?;
+        Ok(self.take_turn(slot))
+    }
+
+    /// The address lies in the socket's row, so there is one connect at a time.
+    fn connect(
+        &mut self,
+        descriptor: Descriptor,
+        address: SocketAddr,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        let row = self.open(descriptor)?;
+        if self.sockets.get(row).connecting {
+            return Err(SubmitError::Connecting);
+        }
+        let none = Parameters::default();
+        let slot = self.take_slot(EventKind::Connect, row, none, user_data)?;
+        self.sockets.set_address(row, RawAddress::encode(address));
+        self.sockets.get_mut(row).connecting = true;
         Ok(self.take_turn(slot))
     }
 

@@ -8,6 +8,7 @@ use crate::error::TickError;
 use crate::event::{Event, EventKind, MORE};
 use crate::event_loop::Loop;
 use crate::event_loop::create::this_thread;
+use crate::tables::list::List;
 use crate::tables::slots::State;
 
 /// How long a tick may wait.
@@ -28,6 +29,11 @@ enum Plan {
     Sleep(TickWait),
 }
 
+/// The part of the room that is the timers' when some are due: none of one event.
+fn share_of_timers(events: &[Event]) -> usize {
+    if events.len() < 2 { 0 } else { (events.len() / 4).max(1) }
+}
+
 impl Loop {
     /// Hands over what was submitted, waits as told, no longer than to the next timer, and fills
     /// `events`. Answers how many; the others keep their content. What found no room is delivered
@@ -43,35 +49,53 @@ impl Loop {
         assert!(self.thread == this_thread(), "rotor: a loop was ticked on a thread not its own");
         assert!(!events.is_empty(), "rotor: a tick needs room for at least one event");
         self.driver.check().map_err(|_| TickError::Forked)?;
+        if let Some(error) = self.late_error.take() {
+            return Err(TickError::Backend(error));
+        }
         self.counts.ticks += 1;
         self.top_up();
+        self.feed_starved();
         self.hand_over_all()?;
-        let mut count = self.take_all_done(events, 0);
-        match self.plan(wait, count > 0) {
+        // Some of the room is kept for timers, so that nothing else can starve them.
+        let kept = if self.timers.is_empty() { 0 } else { share_of_timers(events) };
+        let room = events.len() - kept;
+        let count = self.take_all_done(&mut events[..room], 0);
+        if let Err(error) = self.hand_over_and_wait(wait, count > 0) {
+            if count == 0 {
+                return Err(error);
+            }
+            // The events taken are not lost for it.
+            if let TickError::Backend(error) = error {
+                self.late_error = Some(error);
+            }
+            self.counts.events += count as u64;
+            return Ok(count);
+        }
+        let count = self.collect(events, count);
+        self.counts.events += count as u64;
+        Ok(count)
+    }
+
+    fn hand_over_and_wait(&mut self, wait: Wait, ready: bool) -> Result<(), TickError> {
+        let longest = match self.plan(wait, ready) {
             Plan::Ready => {
                 self.counts.waits.zero_ready += 1;
-                self.wait(TickWait::Zero)?;
+                return self.wait(TickWait::Zero).map(|_| ());
             }
             Plan::TimerDue => {
                 self.counts.waits.zero_timer += 1;
-                self.wait(TickWait::Zero)?;
+                return self.wait(TickWait::Zero).map(|_| ());
             }
-            Plan::Sleep(longest) => {
-                let longest = if self.options.spin_budget.is_zero() {
-                    Some(longest)
-                } else {
-                    self.spin(longest)?
-                };
-                if let Some(longest) = longest {
-                    let by_time = self.wait(longest)? == TickEnd::TimedOut;
-                    let waits = &mut self.counts.waits;
-                    *(if by_time { &mut waits.by_timeout } else { &mut waits.by_event }) += 1;
-                }
-            }
-        }
-        count = self.collect(events, count);
-        self.counts.events += count as u64;
-        Ok(count)
+            Plan::Sleep(longest) if self.options.spin_budget.is_zero() => longest,
+            Plan::Sleep(longest) => match self.spin(longest)? {
+                Some(left) => left,
+                None => return Ok(()),
+            },
+        };
+        let by_time = self.wait(longest)? == TickEnd::TimedOut;
+        let waits = &mut self.counts.waits;
+        *(if by_time { &mut waits.by_timeout } else { &mut waits.by_event }) += 1;
+        Ok(())
     }
 
     fn wait(&mut self, wait: TickWait) -> Result<TickEnd, TickError> {
@@ -108,58 +132,74 @@ impl Loop {
         Plan::Sleep(TickWait::AtMost(most_ns.min(next - now)))
     }
 
-    /// Polls for the spin budget. Answers what is then left to sleep; nothing when there is no need.
+    /// Polls for the spin budget. Answers what is then left to wait, which is over at once if there
+    /// is something; nothing when the time is up.
     fn spin(&mut self, longest: TickWait) -> Result<Option<TickWait>, TickError> {
         let budget = u64::try_from(self.options.spin_budget.as_nanos()).unwrap_or(u64::MAX);
         let begun = self.driver.now();
         loop {
             self.counts.waits.zero_spin += 1;
-            if self.wait(TickWait::Zero)? == TickEnd::Event {
-                return Ok(None);
-            }
+            let found = self.wait(TickWait::Zero)? == TickEnd::Event;
             let spent = self.driver.now().saturating_sub(begun);
-            if let TickWait::AtMost(most) = longest {
-                if spent >= most {
-                    return Ok(None);
-                }
-            }
-            if spent >= budget {
-                return Ok(Some(match longest {
-                    TickWait::AtMost(most) => TickWait::AtMost(most - spent),
-                    TickWait::Forever | TickWait::Zero => longest,
-                }));
+            let left = match longest {
+                TickWait::AtMost(most) if spent >= most => return Ok(None),
+                TickWait::AtMost(most) => TickWait::AtMost(most - spent),
+                TickWait::Forever | TickWait::Zero => longest,
+            };
+            if found || spent >= budget {
+                return Ok(Some(left));
             }
             std::hint::spin_loop();
         }
     }
 
     /// Hands over what found the backend full, with as many calls as that takes: otherwise it would
-    /// wait for a completion that has nothing to do with it.
+    /// wait for a completion that has nothing to do with it. It stays only if a call made no room.
     fn hand_over_all(&mut self) -> Result<(), TickError> {
-        let mut left = self.unsubmitted.count() + self.waiting_cancels();
-        while left > 0 && self.hand_over() {
-            self.wait(TickWait::Zero)?;
-            let still = self.unsubmitted.count() + self.waiting_cancels();
+        let mut left = u32::MAX;
+        while self.hand_over() {
+            let still = self.unsubmitted.count() + self.uncanceled.count();
             if still >= left {
                 break;
             }
             left = still;
+            self.counts.waits.zero_ready += 1;
+            self.wait(TickWait::Zero)?;
         }
         Ok(())
     }
 
-    fn waiting_cancels(&self) -> u32 {
-        self.uncanceled.count()
+    /// Receives that found no buffer and accepts that found no row go on, now that there may be one.
+    /// All receives: a silent one takes no buffer, and must not be in the way of others.
+    fn feed_starved(&mut self) {
+        if !self.starved_receives.is_empty() {
+            self.top_up_for(1);
+            if self.buffers.provided() > 0 {
+                let mut starved = std::mem::replace(&mut self.starved_receives, List::EMPTY);
+                while let Some(index) = starved.pop_front(&mut self.slots) {
+                    self.go_on(index);
+                }
+                self.top_up();
+            }
+        }
+        while self.sockets.has_room() {
+            let Some(index) = self.starved_accepts.pop_front(&mut self.slots) else { break };
+            self.go_on(index);
+        }
     }
 
-    /// Completions, streams that are closing, timers. When timers are due a quarter of the room is
-    /// theirs, so that neither starves the other.
+    /// Completions, streams that are closing, timers, each with room of its own.
     fn collect(&mut self, events: &mut [Event], mut count: usize) -> usize {
-        let watched = self.timers.next_deadline_ns().is_some() || self.closing_check_ns < u64::MAX;
+        let watched = !self.timers.is_empty() || self.closing_check_ns < u64::MAX;
         let now = if watched { self.driver.now() } else { 0 };
         let due = self.timers.next_deadline_ns().is_some_and(|deadline| deadline <= now);
-        let room = if due { events.len() - events.len().div_ceil(4) } else { events.len() };
-        while count < room.max(1) {
+        let kept = if due { share_of_timers(events) } else { 0 };
+        let mut room = events.len() - kept;
+        if due && kept == 0 {
+            self.timers_turn = !self.timers_turn;
+            room = usize::from(!self.timers_turn);
+        }
+        while count < room {
             let Some(completion) = self.driver.next() else { break };
             if let Some(event) = self.complete(completion) {
                 events[count] = event;
@@ -173,26 +213,30 @@ impl Loop {
         self.take_all_done(events, count)
     }
 
-    /// Fires timers that are due and were armed before this tick began to fire them.
+    /// Fires timers that are due. One that repeats is armed again after all of them have fired, so
+    /// that it is not in the way of those behind it, and fires once a tick at most.
     fn fire(&mut self, events: &mut [Event], mut count: usize, now_ns: u64) -> usize {
-        let order = self.timers.order();
+        let mut repeating = List::EMPTY;
         while count < events.len() {
-            let Some(index) = self.timers.pop_due(&mut self.slots, now_ns, order) else { break };
+            let Some(index) = self.timers.pop_due(&mut self.slots, now_ns) else { break };
             let slot = self.slots.get_mut(index);
-            let (deadline_ns, period_ns) = (slot.offset, slot.pointer);
-            let mut event =
-                Event { user_data: slot.user_data, kind: EventKind::Timer, ..Event::EMPTY };
-            if period_ns == 0 {
+            debug_assert_eq!(slot.state, State::Armed);
+            let kind = EventKind::Timer;
+            events[count] = Event { user_data: slot.user_data, kind, ..Event::EMPTY };
+            if slot.pointer == 0 {
                 self.slots.free(index);
             } else {
-                event.flags = MORE;
-                let next_ns = deadline_ns.saturating_add(period_ns);
-                slot.offset = next_ns;
-                debug_assert_eq!(slot.state, State::Armed);
-                self.timers.arm(&mut self.slots, index, next_ns);
+                events[count].flags = MORE;
+                repeating.push_back(&mut self.slots, index);
             }
-            events[count] = event;
             count += 1;
+        }
+        while let Some(index) = repeating.pop_front(&mut self.slots) {
+            let slot = self.slots.get_mut(index);
+            // From the previous deadline, never from the clock.
+            slot.offset = slot.offset.saturating_add(slot.pointer);
+            let next_ns = slot.offset;
+            self.timers.arm(&mut self.slots, index, next_ns);
         }
         count
     }

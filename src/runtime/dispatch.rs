@@ -54,6 +54,22 @@ const fn unpack(user_data: u64) -> (Option<Tag>, u32, u32) {
 
 type Wakes = [Option<Waker>; 2];
 
+/// Wakes what is in it when dropped, also by the panic of another waker.
+struct WakeAnyway(Option<Waker>);
+
+impl Drop for WakeAnyway {
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+}
+
+fn wake_all([first, second]: Wakes) {
+    let _second = WakeAnyway(second);
+    drop(WakeAnyway(first));
+}
+
 impl Shared {
     /// Looks at every event of the last tick and wakes outside the borrow. Should a waker panic,
     /// the rest is looked at by the next call.
@@ -67,7 +83,7 @@ impl Shared {
                 let event = core.events[index];
                 core.take_note(&event)
             };
-            wakes.into_iter().flatten().for_each(Waker::wake);
+            wake_all(wakes);
         }
     }
 
@@ -94,7 +110,7 @@ impl Shared {
                     None => [None, None],
                 }
             };
-            wakes.into_iter().flatten().for_each(Waker::wake);
+            wake_all(wakes);
         }
     }
 }

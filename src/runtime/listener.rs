@@ -113,7 +113,7 @@ impl Core {
                 self.hold(listener);
                 parked
             }
-            Err(error @ (SubmitError::Closed | SubmitError::Forked)) => {
+            Err(error @ (SubmitError::Closed | SubmitError::Connecting | SubmitError::Forked)) => {
                 Step::Ready(Err(error.into()))
             }
         }

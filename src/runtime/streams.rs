@@ -232,6 +232,9 @@ impl Core {
                 (None, _) => {}
             },
             Row::Listener(listener) => {
+                if listener.held {
+                    self.held.retain(|held| *held != descriptor);
+                }
                 if let Some(untaken) = listener.accepted.take() {
                     self.submit_close(untaken);
                 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use crate::error::{CreateError, SubmitError};
 use crate::event::Event;
 use crate::event_loop::Loop;
-use crate::op::{Handle, Operation, OwnedOperation};
+use crate::op::{Action, Handle, Operation, OwnedOperation};
 use crate::runtime::core::{Core, Parking, Shared, Step, table};
 use crate::runtime::dispatch::{Tag, user_data};
 
@@ -143,7 +143,7 @@ impl Waits {
 impl Core {
     /// Submits an operation that a future will wait for.
     pub(crate) fn start(&mut self, operation: Operation) -> Result<WaitKey, SubmitError> {
-        let key = self.take_wait()?;
+        let key = self.take_wait(matches!(operation.action, Action::Timer { .. }))?;
         let data = user_data(Tag::Wait, key.index, key.generation);
         match self.event_loop.submit(operation, data) {
             Ok(handle) => {
@@ -163,7 +163,7 @@ impl Core {
         operation: OwnedOperation,
         buffer: Vec<u8>,
     ) -> Result<(WaitKey, crate::op::OrphanId), (SubmitError, Vec<u8>)> {
-        let key = match self.take_wait() {
+        let key = match self.take_wait(false) {
             Ok(key) => key,
             Err(error) => return Err((error, buffer)),
         };
@@ -180,9 +180,13 @@ impl Core {
         }
     }
 
-    fn take_wait(&mut self) -> Result<WaitKey, SubmitError> {
-        let limit = self.event_loop.options().operations;
-        self.waits.take().ok_or(SubmitError::Full { option: "operations", limit })
+    /// A row. There are as many as operations and timers together; one that is over keeps its row
+    /// until its future has taken the event.
+    fn take_wait(&mut self, timer: bool) -> Result<WaitKey, SubmitError> {
+        let options = self.event_loop.options();
+        let (option, limit) =
+            if timer { ("timers", options.timers) } else { ("operations", options.operations) };
+        self.waits.take().ok_or(SubmitError::Full { option, limit })
     }
 }
 

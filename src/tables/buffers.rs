@@ -115,6 +115,15 @@ impl Buffers {
         self.bytes.read(buffer.0, range.start, range.end)
     }
 
+    /// Stops unless the buffer is held, idle, and has that many bytes.
+    #[track_caller]
+    pub(crate) fn check_idle(&self, buffer: BufferId, bytes: u32) {
+        let row = self.held(buffer);
+        assert!(row.holder == Holder::Held, "rotor: {buffer:?} is in use by an operation");
+        let filled = row.filled;
+        assert!(bytes <= filled, "rotor: only {filled} bytes of {buffer:?} were received");
+    }
+
     /// A receive is to fill the buffer from `offset`: where to, and how much fits.
     pub(crate) fn begin_filling(&mut self, buffer: BufferId, offset: u32) -> (*mut u8, u32) {
         let row = self.held(buffer);

@@ -30,6 +30,7 @@ struct Row {
 pub(crate) struct Orphans {
     rows: Table<Row>,
     free: u32,
+    first_generation: u32,
     usage: Usage,
     abandoned: u64,
 }
@@ -39,9 +40,10 @@ impl Orphans {
         plan.table::<Row>(capacity);
     }
 
-    pub(crate) fn new(arena: &mut Arena, capacity: u32) -> Orphans {
+    pub(crate) fn new(arena: &mut Arena, capacity: u32, first_generation: u32) -> Orphans {
         let usage = Usage::new(capacity);
-        Orphans { rows: arena.table(capacity), free: NONE, usage, abandoned: 0 }
+        let rows = arena.table(capacity);
+        Orphans { rows, free: NONE, first_generation, usage, abandoned: 0 }
     }
 
     /// Buffers kept, in flight or not yet reclaimed.
@@ -60,9 +62,10 @@ impl Orphans {
             return Err(bytes);
         }
         if self.free == NONE {
-            let row = Row { bytes, generation: 1, state: State::InFlight, next: NONE };
+            let generation = self.first_generation;
+            let row = Row { bytes, generation, state: State::InFlight, next: NONE };
             let index = self.rows.push(row).expect("as many rows as the limit says");
-            return Ok(OrphanId { index, generation: 1 });
+            return Ok(OrphanId { index, generation });
         }
         let index = self.free;
         let row = &mut self.rows[index];

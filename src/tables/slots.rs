@@ -60,7 +60,7 @@ pub(crate) struct Slot {
     pub(crate) next: u32,
     pub(crate) previous: u32,
     /// The orphan row, the timer's place, the accept's reserved row, the poll's interest, the
-    /// shutdown's direction or the held buffer.
+    /// shutdown's direction, the held buffer or the closed row.
     pub(crate) extra: u32,
     pub(crate) result: i32,
     pub(crate) kind: EventKind,
@@ -111,6 +111,8 @@ impl Class {
 pub(crate) struct Slots {
     rows: Table<Slot>,
     free: u32,
+    /// Where generations begin: another loop's begin elsewhere, so its handles are told apart.
+    first_generation: u32,
     operations: Usage,
     timers: Usage,
 }
@@ -150,16 +152,21 @@ impl Usage {
 }
 
 impl Slots {
-    fn rows(operations: u32, timers: u32, sockets: u32) -> u32 {
-        operations + timers + sockets
+    pub(crate) fn rows(operations: u32, timers: u32, sockets: u32) -> u32 {
+        operations.saturating_add(timers).saturating_add(sockets)
     }
 
     pub(crate) fn plan(plan: &mut Plan, operations: u32, timers: u32, sockets: u32) {
         plan.table::<Slot>(Slots::rows(operations, timers, sockets));
     }
 
-    pub(crate) fn new(arena: &mut Arena, operations: u32, timers: u32, sockets: u32) -> Slots {
+    pub(crate) fn new(
+        arena: &mut Arena,
+        [operations, timers, sockets]: [u32; 3],
+        first_generation: u32,
+    ) -> Slots {
         Slots {
+            first_generation,
             rows: arena.table(Slots::rows(operations, timers, sockets)),
             free: NONE,
             operations: Usage::new(operations),
@@ -191,7 +198,9 @@ impl Slots {
             return None;
         }
         let index = if self.free == NONE {
-            self.rows.push(Slot::free(1)).expect("the classes' limits add up to the table's")
+            self.rows
+                .push(Slot::free(self.first_generation))
+                .expect("the classes' limits add up to the table's")
         } else {
             let index = self.free;
             self.free = self.rows[index].next;

@@ -33,6 +33,9 @@ pub(crate) enum Phase {
     Closing,
     /// All operations have ended and the write side is shut; waiting for the peer to take the rest.
     Lingering,
+    /// The kernel's descriptor is closed. The row is free once the close's event is delivered, so
+    /// that there is one close a row at most.
+    Closed,
 }
 
 /// Which order an operation keeps on its socket.
@@ -83,8 +86,12 @@ pub(crate) struct Socket {
     pub(crate) generation: u32,
     pub(crate) kind: DescriptorKind,
     pub(crate) phase: Phase,
-    /// A receive saw the end or a failure: nothing unread can be in the socket.
+    /// The peer's side has ended or the connection is dead: closing has nothing to wait for.
     pub(crate) saw_end: bool,
+    /// The program has shut its own read side: a receive of 0 says nothing about the peer.
+    pub(crate) read_shut: bool,
+    /// A connect is queued or in flight; the row's address is its.
+    pub(crate) connecting: bool,
     /// Closing ran into a bound: no more waiting.
     pub(crate) overdue: bool,
     pub(crate) receive: Lane,
@@ -110,6 +117,8 @@ impl Socket {
             kind,
             phase,
             saw_end: false,
+            read_shut: false,
+            connecting: false,
             overdue: false,
             receive: Lane::EMPTY,
             send: Lane::EMPTY,
@@ -137,6 +146,8 @@ pub(crate) struct Sockets {
     addresses: Table<RawAddress>,
     messages: Table<libc::msghdr>,
     free: u32,
+    /// Where generations begin: another loop's begin elsewhere, so its handles are told apart.
+    first_generation: u32,
     usage: Usage,
 }
 
@@ -147,8 +158,9 @@ impl Sockets {
         plan.table::<libc::msghdr>(capacity);
     }
 
-    pub(crate) fn new(arena: &mut Arena, capacity: u32) -> Sockets {
+    pub(crate) fn new(arena: &mut Arena, capacity: u32, first_generation: u32) -> Sockets {
         Sockets {
+            first_generation,
             rows: arena.table(capacity),
             addresses: arena.table(capacity),
             messages: arena.table(capacity),
@@ -166,6 +178,11 @@ impl Sockets {
         self.rows.len()
     }
 
+    /// Whether a row is free.
+    pub(crate) fn has_room(&self) -> bool {
+        self.usage.now < self.usage.limit
+    }
+
     /// Takes a row.
     pub(crate) fn take(&mut self, kind: DescriptorKind, phase: Phase) -> Option<u32> {
         if !self.usage.take() {
@@ -174,12 +191,13 @@ impl Sockets {
         if self.free == NONE {
             self.addresses.push(RawAddress::EMPTY);
             self.messages.push(message(std::ptr::null(), 0));
-            return self.rows.push(Socket::new(1, kind, phase));
+            return self.rows.push(Socket::new(self.first_generation, kind, phase));
         }
         let index = self.free;
         self.free = self.rows[index].next;
         let generation = self.rows[index].generation;
         self.rows[index] = Socket::new(generation, kind, phase);
+        self.addresses[index] = RawAddress::EMPTY;
         Some(index)
     }
 

@@ -42,9 +42,8 @@ impl Timers {
         (self.count > 0).then(|| self.entries[0].deadline_ns)
     }
 
-    /// The order number the next timer to be armed will have: those below were armed before now.
-    pub(crate) fn order(&self) -> u64 {
-        self.armed
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// Arms a timer. There is room: the slot table has as many timers as this.
@@ -61,13 +60,13 @@ impl Timers {
         self.sift_up(slots, place);
     }
 
-    /// Takes the first timer that is due at `now_ns` and was armed before `order`.
-    pub(crate) fn pop_due(&mut self, slots: &mut Slots, now_ns: u64, order: u64) -> Option<u32> {
+    /// Takes the first timer that is due at `now_ns`.
+    pub(crate) fn pop_due(&mut self, slots: &mut Slots, now_ns: u64) -> Option<u32> {
         if self.count == 0 {
             return None;
         }
         let first = self.entries[0];
-        if first.deadline_ns > now_ns || first.order >= order {
+        if first.deadline_ns > now_ns {
             return None;
         }
         self.remove_place(slots, 0);
@@ -144,7 +143,7 @@ mod tests {
         Slots::plan(&mut plan, 1, capacity, 1);
         Timers::plan(&mut plan, capacity);
         let mut arena = Arena::new(plan.bytes()).unwrap();
-        let slots = Slots::new(&mut arena, 1, capacity, 1);
+        let slots = Slots::new(&mut arena, [1, capacity, 1], 1);
         let timers = Timers::new(&mut arena, capacity);
         (arena, slots, timers)
     }
@@ -173,9 +172,9 @@ mod tests {
             for (deadline, _, slot) in expected {
                 assert_eq!(timers.next_deadline_ns(), Some(deadline));
                 if deadline > 0 {
-                    assert_eq!(timers.pop_due(&mut slots, deadline - 1, u64::MAX), None);
+                    assert_eq!(timers.pop_due(&mut slots, deadline - 1), None);
                 }
-                assert_eq!(timers.pop_due(&mut slots, deadline, u64::MAX), Some(slot));
+                assert_eq!(timers.pop_due(&mut slots, deadline), Some(slot));
                 slots.free(slot);
             }
             assert_eq!(timers.next_deadline_ns(), None);

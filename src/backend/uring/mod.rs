@@ -245,7 +245,7 @@ unsafe impl Backend for Uring {
         if self.guard.forked() { Err(ForkedChild) } else { Ok(()) }
     }
 
-    fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
+    unsafe fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
         self.check().map_err(forked)?;
         if memory.count > 0 {
             self.buffers = Some(BufferRing::register(&self.ring.memory.submitter(), memory)?);
@@ -254,7 +254,7 @@ unsafe impl Backend for Uring {
     }
 
     #[inline]
-    fn submit(&mut self, token: Token, request: &Request) -> Submission {
+    unsafe fn submit(&mut self, token: Token, request: &Request) -> Submission {
         if self.guard.forked() {
             return Submission::Full;
         }

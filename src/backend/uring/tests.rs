@@ -29,8 +29,15 @@ fn token(index: u32) -> Token {
     Token::new(index, 3)
 }
 
+/// Hands a request over.
+fn take(uring: &mut Uring, token: Token, request: &Request) -> Submission {
+    // SAFETY: the tests keep the memory of a request until its last completion, or drop the ring
+    // first.
+    unsafe { uring.submit(token, request) }
+}
+
 fn submit(uring: &mut Uring, index: u32, request: &Request) {
-    assert_eq!(uring.submit(token(index), request), Submission::Queued);
+    assert_eq!(take(uring, token(index), request), Submission::Queued);
 }
 
 /// The next completion, within ten seconds.
@@ -78,7 +85,8 @@ fn attach(uring: &mut Uring, count: u32, bytes: u32) -> *mut u8 {
     let ring = memory[0].0.as_mut_ptr();
     let base = memory[1].0.as_mut_ptr();
     let ring_entries = count.next_power_of_two();
-    uring.attach(BufferMemory { base, count, bytes, ring, ring_entries }).unwrap();
+    // SAFETY: the memory is leaked.
+    unsafe { uring.attach(BufferMemory { base, count, bytes, ring, ring_entries }) }.unwrap();
     base
 }
 
@@ -113,7 +121,7 @@ fn a_ring_of_8_entries_carries_4096_nops_and_loses_none() {
         let mut uring = uring(8);
         let mut seen = vec![0; 4096];
         for index in 0..4096 {
-            while uring.submit(token(index), &Request::Nop) == Submission::Full {
+            while take(&mut uring, token(index), &Request::Nop) == Submission::Full {
                 uring.tick(TickWait::Zero).unwrap();
                 collect(&mut uring, &mut seen);
             }
@@ -233,7 +241,7 @@ fn a_child_is_told_and_its_parent_is_not_disturbed() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = uring.check() == Err(ForkedChild)
-            && uring.submit(token(2), &Request::Nop) == Submission::Full
+            && take(&mut uring, token(2), &Request::Nop) == Submission::Full
             && !uring.cancel(token(1))
             && uring.next().is_none()
             && uring.tick(TickWait::Forever).is_err()

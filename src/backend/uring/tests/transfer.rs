@@ -141,17 +141,17 @@ fn requests_answered_at_once_take_no_entry() {
     let mut memory = [0_u8; 8];
     let (fd, pointer, now) = (near.as_raw_fd(), memory.as_mut_ptr(), true);
     let receive = Request::Receive { fd, pointer, length: 8, now };
-    assert_eq!(uring.submit(token(1), &receive), Submission::Done(-libc::EAGAIN));
+    assert_eq!(take(&mut uring, token(1), &receive), Submission::Done(-libc::EAGAIN));
     let send = Request::Send { fd, pointer, length: 8, now };
-    assert_eq!(uring.submit(token(1), &send), Submission::Done(8));
+    assert_eq!(take(&mut uring, token(1), &send), Submission::Done(8));
     let mut pieces = [libc::iovec { iov_base: pointer.cast(), iov_len: 4 }; 2];
     // SAFETY: a msghdr of zeros is valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (pieces.as_mut_ptr(), 2);
     let vectored = Request::SendVectored { fd, message: &message, now };
-    assert_eq!(uring.submit(token(1), &vectored), Submission::Done(8));
+    assert_eq!(take(&mut uring, token(1), &vectored), Submission::Done(8));
     let shutdown = Request::Shutdown { fd, how: Shutdown::Write };
-    assert_eq!(uring.submit(token(1), &shutdown), Submission::Done(0));
+    assert_eq!(take(&mut uring, token(1), &shutdown), Submission::Done(0));
     let mut got = Vec::new();
     far.read_to_end(&mut got).unwrap();
     assert_eq!(got.len(), 16);
