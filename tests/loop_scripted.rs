@@ -1,74 +1,17 @@
 //! The loop against a script: orders and answers a kernel does not give on demand.
 
-use std::net::{Ipv4Addr, SocketAddr};
+#[path = "support/script.rs"]
+mod script;
+
 use std::time::Duration;
 
-use rotor::backend::scripted::{Script, scripted};
 use rotor::backend::{Completion, Request, TickWait, Token};
 use rotor::runtime::Options;
 use rotor::{
-    Control, Descriptor, Event, EventKind, Interest, Loop, Operation, OwnedOperation, Reply,
-    SubmitError, TickError, Wait,
+    Descriptor, Event, EventKind, Interest, Operation, OwnedOperation, Reply, SubmitError,
+    TickError, Wait,
 };
-
-fn small() -> Options {
-    Options {
-        operations: 64,
-        sockets: 8,
-        timers: 64,
-        buffers: 4,
-        buffer_bytes: 64,
-        ..Options::default()
-    }
-}
-
-fn start(options: Options) -> (Loop, Script) {
-    let (backend, script) = scripted();
-    let event_loop = Loop::with_backend(&options, Box::new(backend)).unwrap();
-    (event_loop, script)
-}
-
-fn anywhere() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 9).into()
-}
-
-fn stream(event_loop: &mut Loop) -> Descriptor {
-    let control = Control::OpenStream { family_of: anywhere() };
-    match event_loop.control(control).unwrap() {
-        Reply::Opened(descriptor) => descriptor,
-        reply => panic!("{reply:?}"),
-    }
-}
-
-fn listener(event_loop: &mut Loop) -> Descriptor {
-    match event_loop.control(Control::Listen { address: anywhere(), backlog: 8 }).unwrap() {
-        Reply::Opened(descriptor) => descriptor,
-        reply => panic!("{reply:?}"),
-    }
-}
-
-/// The events of one tick that does not wait.
-fn tick(event_loop: &mut Loop) -> Vec<Event> {
-    let mut events = [Event::EMPTY; 128];
-    let count = event_loop.tick(&mut events, Wait::Zero).unwrap();
-    events[..count].to_vec()
-}
-
-/// Pairs of user data and result (a negative errno for an error), in order.
-fn outcomes(events: &[Event]) -> Vec<(u64, i32)> {
-    let number = |event: &Event| match event.result() {
-        Ok(count) => count as i32,
-        Err(error) => -error.raw_os_error().unwrap(),
-    };
-    events.iter().map(|event| (event.user_data(), number(event))).collect()
-}
-
-static BYTES: [u8; 64] = [7; 64];
-
-fn send(descriptor: Descriptor, length: usize) -> Operation {
-    // SAFETY: the bytes are static and nothing writes them.
-    unsafe { Operation::send(descriptor, BYTES.as_ptr(), length) }
-}
+use script::{BYTES, anywhere, listener, outcomes, send, small, start, stream, tick};
 
 #[test]
 fn each_operation_ends_with_exactly_one_final_event() {

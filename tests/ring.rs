@@ -531,8 +531,13 @@ fn memory_is_reserved_at_once_and_touched_only_as_used() {
 }
 
 fn resident_bytes() -> usize {
+    memory_pages(1) * 4096
+}
+
+/// The address space (0) or the memory in use (1).
+fn memory_pages(field: usize) -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    statm.split(' ').nth(field).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -559,11 +564,21 @@ fn options_no_loop_can_have_are_refused_with_words() {
         let error = Runtime::with_options(&options).unwrap_err().to_string();
         assert!(error.starts_with(words), "{error}");
     }
-    let immense = Options { buffers: 32_768, buffer_bytes: 1 << 30, ..small() };
-    let error = Loop::new(&immense).unwrap_err().to_string();
-    assert!(error.ends_with("could not be reserved; lower the limits in Options"), "{error}");
     let no_tasks = Builder::new().tasks(0).build().unwrap_err().to_string();
     assert!(no_tasks.starts_with("option `tasks`: 0 runs nothing"), "{no_tasks}");
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
+    let immense = Options { buffers: 32_768, buffer_bytes: 1 << 30, ..small() };
+    if memory_pages(0) * 4096 > 1 << 40 {
+        println!("skipped: a sanitizer, with its shadow in a terabyte, ends the program instead");
+        return;
+    }
+    let error = Loop::new(&immense).unwrap_err().to_string();
+    assert!(error.ends_with("could not be reserved; lower the limits in Options"), "{error}");
+    let error = Runtime::with_options(&immense).unwrap_err();
+    assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::OutOfMemory);
 }
 
 /// The compiler refuses to move a loop; this shows what stops whoever talks it into it.
