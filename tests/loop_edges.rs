@@ -436,6 +436,18 @@ fn a_connect_of_a_connected_stream_leaves_it_connected() {
 }
 
 #[test]
+fn a_stream_that_connects_at_the_second_try_is_connected() {
+    let (mut event_loop, script) = start(small());
+    let socket = stream(&mut event_loop);
+    for (nth, result) in [-libc::ECONNREFUSED, 0].into_iter().enumerate() {
+        event_loop.submit(Operation::connect(socket, anywhere()), 1).unwrap();
+        script.answer(nth, result);
+        assert_eq!(outcomes(&tick(&mut event_loop)), [(1, result)]);
+    }
+    assert!(close_waits(&mut event_loop, &script, socket));
+}
+
+#[test]
 fn a_close_that_waits_for_a_file_is_counted_as_no_reset() {
     let (mut event_loop, script) = start(small());
     script.answer_cancels(false);
@@ -688,17 +700,19 @@ fn a_failed_tick_without_events_fails_at_once_and_loses_nothing() {
 }
 
 #[test]
-fn a_drain_whose_ticks_fail_closes_the_connections_it_throws_away() {
+fn a_drain_whose_tick_fails_closes_the_connections_it_throws_away() {
     let (mut event_loop, script, failures) = start_failing();
     let socket = listener(&mut event_loop);
+    let timer = event_loop.submit(Operation::timer(u64::MAX), 1).unwrap();
+    assert!(event_loop.cancel(timer));
+    failures.set(1);
+    assert_eq!(outcomes(&tick(&mut event_loop)), [(1, CANCELED)]);
     script.answer_at_once(&[500]);
-    event_loop.submit(Operation::accept(socket), 1).unwrap();
-    failures.set(u32::MAX);
-    event_loop.submit(Operation::close(socket), 2).unwrap();
-    // Its input is unread, so its close waits for the peer; the drain does not.
+    event_loop.submit(Operation::accept(socket), 2).unwrap();
+    // Its input is unread, so its close waits for the peer; a drain that cannot tick does not.
     script.reply(Ok(Reply::Count(100)));
     let drained = event_loop.drain(Duration::from_secs(1));
-    assert_eq!(drained.leaked, 0);
+    assert_eq!((drained.leaked, drained.resets), (0, 1));
     assert!(script.released().contains(&500), "{:?}", script.released());
     assert_eq!(event_loop.statistics().sockets.now, 0);
 }

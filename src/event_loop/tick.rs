@@ -58,7 +58,7 @@ impl Loop {
         self.hand_over_all()?;
         // Some of the room is kept for timers, so that nothing else can starve them.
         let kept = if self.timers.is_empty() { 0 } else { share_of_timers(events) };
-        let room = events.len() - kept;
+        let room = if self.is_timers_turn(events) { 0 } else { events.len() - kept };
         let count = self.take_all_done(&mut events[..room], 0);
         if let Err(error) = self.hand_over_and_wait(wait, count > 0) {
             if count == 0 {
@@ -74,6 +74,13 @@ impl Loop {
         let count = self.collect(events, count);
         self.counts.events += count as u64;
         Ok(count)
+    }
+
+    /// Whether the one place there is belongs to a timer that is due.
+    fn is_timers_turn(&self, events: &[Event]) -> bool {
+        events.len() == 1
+            && !self.timers_turn
+            && self.timers.next_deadline_ns().is_some_and(|due| due <= self.driver.now())
     }
 
     fn hand_over_and_wait(&mut self, wait: Wait, ready: bool) -> Result<(), TickError> {
