@@ -23,6 +23,7 @@
 //! ```
 //!
 //! - [`net`]: TCP listeners and streams.
+//! - [`io`]: what a stream can be ready for.
 //! - [`time`]: sleeps, time-outs and points in time.
 //! - [`task`]: spawning and joining.
 //! - [`runtime`]: the runtime, its options and its end.
@@ -50,6 +51,7 @@ mod event_loop;
 mod sys;
 mod tables;
 
+pub mod io;
 pub mod net;
 pub mod runtime;
 pub mod task;
@@ -65,7 +67,8 @@ pub use self::{
     event::{Event, EventKind},
     event_loop::{Drained, ImmediateCalls, Loop, Statistics, Wait, Waits},
     op::{
-        BufferId, Control, Descriptor, Handle, Interest, Operation, OrphanId, OwnedOperation, Reply,
+        BufferId, Control, Descriptor, Handle, Interest, Operation, OrphanId, OwnedOperation,
+        Reply, SocketOption, SocketOptionName,
     },
     tables::slots::Usage,
     tables::sockets::DescriptorKind,

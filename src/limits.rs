@@ -40,5 +40,15 @@ pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
 /// socket is known to have more; a shorter one is served from a buffer (decision 0004).
 pub const DIRECT_READ_BYTES_MIN: usize = 8192;
 
+/// A listener that found no descriptor or memory for a connection tries again after this long; the
+/// pause doubles from there ...
+pub const ACCEPT_PAUSE_NS_MIN: u64 = 10_000_000;
+
+/// ... up to this long.
+pub const ACCEPT_PAUSE_NS_MAX: u64 = 500_000_000;
+
+/// Leases of received bytes ([`LoopBuf`](crate::net::LoopBuf)) a stream may have out at a time.
+pub const LEASES_PER_STREAM_MAX: u8 = 4;
+
 /// Events taken from the loop in one tick by the runtime.
 pub const EVENTS_PER_TICK_MAX: usize = 256;

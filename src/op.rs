@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
 /// A descriptor the loop owns: a row of its table. Stale handles are told from live ones by their
 /// generation, so a number the kernel reuses can never be confused with the old descriptor.
@@ -295,6 +296,60 @@ pub enum Control<D> {
     Discard(D, u32),
     /// Shut a direction down at once. Succeeds when the peer has left.
     Shutdown(D, Shutdown),
+    /// Set an option.
+    Set(D, SocketOption),
+    /// Read an option as the kernel has it.
+    Get(D, SocketOptionName),
+    /// Take the error the kernel keeps for the socket (`SO_ERROR`).
+    TakeError(D),
+    /// Bind an open stream to an address; port 0 lets the kernel choose.
+    Bind(D, SocketAddr),
+    /// Make a bound stream a listener, with so many connections kept until accepted.
+    StartListening(D, u32),
+}
+
+/// An option of a socket, with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketOption {
+    /// Bind to an address whose last connections are not quite over (`SO_REUSEADDR`).
+    ReuseAddress(bool),
+    /// Share the address with other sockets that set this (`SO_REUSEPORT`).
+    ReusePort(bool),
+    /// Ask a silent peer whether it is still there (`SO_KEEPALIVE`).
+    KeepAlive(bool),
+    /// How long a close waits for the peer to take what was written (`SO_LINGER`), in whole
+    /// seconds, rounded up. Zero resets instead. It bounds the loop's own waiting: close(2) of such
+    /// a socket would block the thread, so the loop switches it off before.
+    Linger(Option<Duration>),
+    /// Acknowledge at once (`TCP_QUICKACK`); the kernel may switch back by itself.
+    QuickAck(bool),
+    /// The hops a packet may take (`IP_TTL`).
+    TimeToLive(u32),
+    /// Bytes of the kernel's receive buffer (`SO_RCVBUF`). Linux doubles what is set and caps it.
+    ReceiveBuffer(u32),
+    /// Bytes of the kernel's send buffer (`SO_SNDBUF`). Linux doubles what is set and caps it.
+    SendBuffer(u32),
+}
+
+/// Which option to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketOptionName {
+    /// [`SocketOption::ReuseAddress`]
+    ReuseAddress,
+    /// [`SocketOption::ReusePort`]
+    ReusePort,
+    /// [`SocketOption::KeepAlive`]
+    KeepAlive,
+    /// [`SocketOption::Linger`]
+    Linger,
+    /// [`SocketOption::QuickAck`]
+    QuickAck,
+    /// [`SocketOption::TimeToLive`]
+    TimeToLive,
+    /// [`SocketOption::ReceiveBuffer`]
+    ReceiveBuffer,
+    /// [`SocketOption::SendBuffer`]
+    SendBuffer,
 }
 
 /// The answer to a [`Control`].
@@ -310,6 +365,10 @@ pub enum Reply<D> {
     Count(u64),
     /// On or off.
     Flag(bool),
+    /// An option's value.
+    Option(SocketOption),
+    /// An `errno`, if there was an error.
+    Error(Option<i32>),
 }
 
 const fn capped(length: usize) -> u32 {

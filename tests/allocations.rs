@@ -264,6 +264,42 @@ fn ten_thousand_connections_come_and_go_without_an_allocation() {
     assert_eq!(statistics.executor.spawned, u64::from(WARM_UP + CYCLES));
 }
 
+#[test]
+fn a_warm_server_that_lends_waits_for_readiness_and_keeps_buffers_allocates_nothing() {
+    let runtime = Runtime::with_options(&for_servers()).unwrap();
+    let (listener, address) = bind(&runtime);
+    let client = std::thread::spawn(move || talk(address, 1100));
+    let counted = runtime.block_on(async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut buffer = [0; 4096];
+        let mut at_warm_up = 0;
+        for round in 0.. {
+            if round == 100 {
+                at_warm_up = allocations();
+            }
+            stream.readable().await.unwrap();
+            if round % 2 == 0 {
+                let lease = stream.read_buf().await.unwrap();
+                if lease.is_empty() {
+                    break;
+                }
+                stream.write_owned(lease).await.0.unwrap();
+            } else {
+                let count = stream.try_read(&mut buffer).unwrap();
+                if count == 0 {
+                    break;
+                }
+                stream.writable().await.unwrap();
+                stream.write_all(&buffer[..count]).await.unwrap();
+            }
+        }
+        allocations() - at_warm_up
+    });
+    client.join().unwrap();
+    assert_eq!(counted, 0);
+}
+
 /// What is allocated on this thread while `make` runs.
 fn bytes_of<T>(make: impl FnOnce() -> T) -> (T, usize) {
     let before = BYTES.get();

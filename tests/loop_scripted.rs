@@ -8,8 +8,8 @@ use std::time::Duration;
 use rotor::backend::{Completion, Request, TickWait, Token};
 use rotor::runtime::Options;
 use rotor::{
-    Descriptor, Event, EventKind, Interest, Operation, OwnedOperation, Reply, SubmitError,
-    TickError, Wait,
+    Descriptor, DescriptorKind, Event, EventKind, Interest, Operation, OwnedOperation, Reply,
+    SubmitError, TickError, Wait,
 };
 use script::{BYTES, anywhere, listener, outcomes, send, small, start, stream, tick};
 
@@ -541,4 +541,39 @@ fn a_held_buffer_can_be_sent_from_and_is_free_again_afterwards() {
     assert!(event_loop.cancel(second), "queued behind the other send");
     assert_eq!(outcomes(&tick(&mut event_loop)), [(4, -libc::ECANCELED)]);
     event_loop.return_buffer(buffer);
+}
+
+#[test]
+fn a_send_that_is_canceled_for_want_of_room_says_what_has_gone() {
+    let (mut event_loop, script) = start(small());
+    let socket = stream(&mut event_loop);
+    let handle = event_loop.submit(send(socket, 50), 1).unwrap();
+    script.answer(0, 20);
+    script.set_room(0);
+    // The rest finds the backend full.
+    assert!(tick(&mut event_loop).is_empty());
+    assert!(event_loop.cancel(handle));
+    assert_eq!(outcomes(&tick(&mut event_loop)), [(1, 20)]);
+    script.set_room(8);
+}
+
+#[test]
+fn a_descriptor_is_given_up_once_nothing_is_in_flight_on_it() {
+    let (mut event_loop, script) = start(small());
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let socket = event_loop.adopt(file.into(), DescriptorKind::Stream).unwrap();
+    let fd = event_loop.raw_fd(socket).unwrap();
+    event_loop.submit(Operation::receive_picked(socket), 1).unwrap();
+    event_loop.submit(Operation::poll(socket, Interest::Writable), 2).unwrap();
+    assert!(event_loop.give_up(socket).is_none());
+    assert!(event_loop.cancel_waiting(socket));
+    let mut ended = outcomes(&tick(&mut event_loop));
+    ended.sort_unstable();
+    assert_eq!(ended, [(1, -libc::ECANCELED), (2, -libc::ECANCELED)]);
+    let given = event_loop.give_up(socket).unwrap();
+    assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&given), fd);
+    assert!(event_loop.raw_fd(socket).is_none() && !event_loop.cancel_waiting(socket));
+    assert!(event_loop.give_up(socket).is_none());
+    assert!(script.released().is_empty());
+    assert_eq!(event_loop.statistics().sockets.now, 0);
 }

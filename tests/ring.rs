@@ -68,7 +68,12 @@ fn assert_idle(event_loop: &mut Loop) {
 fn opened(reply: Reply<Descriptor>) -> Descriptor {
     match reply {
         Reply::Opened(descriptor) => descriptor,
-        Reply::Done | Reply::Address(_) | Reply::Count(_) | Reply::Flag(_) => panic!("{reply:?}"),
+        Reply::Done
+        | Reply::Address(_)
+        | Reply::Count(_)
+        | Reply::Flag(_)
+        | Reply::Option(_)
+        | Reply::Error(_) => panic!("{reply:?}"),
     }
 }
 

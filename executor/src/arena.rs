@@ -19,9 +19,9 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::AcqRel;
-use std::task::Waker;
 
 use crate::error::CreateError;
+use crate::joiner::Joiner;
 use crate::options::{Options, Oversized, Unpark};
 use crate::sync::{
     AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Cell, Life, OwnerId, alloc, dealloc,
@@ -62,6 +62,17 @@ pub(crate) enum Phase {
     Limbo,
 }
 
+impl Phase {
+    /// Whether waking queues the header: its task, or the main future, has another turn.
+    #[inline]
+    pub(crate) fn takes_turns(self) -> bool {
+        match self {
+            Phase::Waiting | Phase::Running | Phase::Main => true,
+            Phase::Free | Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => false,
+        }
+    }
+}
+
 /// A join handle exists. It keeps the header from being finished, so it is not counted as a
 /// reference.
 pub(crate) const HANDLE: u8 = 1;
@@ -76,7 +87,7 @@ pub(crate) struct Header {
     pub(crate) shared: NonNull<Shared>,
     pub(crate) operations: Cell<&'static Operations>,
     pub(crate) storage: Cell<NonNull<u8>>,
-    /// The next header of the run queue or of the free list.
+    /// The next header of the run queue or of the free list; `NONE` outside of both.
     pub(crate) next: Cell<u32>,
     /// References counted by the owner's thread alone: the plain half of the count in `waker.rs`.
     pub(crate) references: Cell<i32>,
@@ -91,8 +102,8 @@ pub(crate) struct Header {
     pub(crate) remote_next: AtomicU32,
     /// References counted by all threads, and whether they are all there are: see `waker.rs`.
     pub(crate) word: AtomicIsize,
-    /// Whom to wake when the output is stored.
-    pub(crate) join_waker: Cell<Option<Waker>>,
+    /// Whom to tell when the output is stored.
+    pub(crate) joiner: Cell<Joiner>,
 }
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
@@ -105,6 +116,12 @@ impl Header {
 
     pub(crate) fn set_mark(&self, mark: u8) {
         self.marks.set(self.marks.get() | mark);
+    }
+
+    /// Puts in whom to tell, where nobody is: spares a look at what is replaced.
+    #[inline]
+    pub(crate) fn put_joiner(&self, joiner: Joiner) {
+        std::mem::forget(self.joiner.replace(joiner));
     }
 
     pub(crate) fn clear_mark(&self, mark: u8) {
@@ -152,9 +169,12 @@ pub(crate) struct Local {
     free_header: Cell<u32>,
     cells_touched: Cell<u32>,
     headers_touched: Cell<u32>,
-    pub(crate) headers_in_use: Cell<u32>,
+    /// Headers in use that are no task's: the main future's, and those of finished tasks.
+    pub(crate) headers_over: Cell<u32>,
     pub(crate) tasks_in_use: Cell<u32>,
     pub(crate) tasks_high: Cell<u32>,
+    /// How many tasks may exist: none while closing.
+    pub(crate) tasks_max: Cell<u32>,
     pub(crate) heap_cells: Cell<u32>,
     /// Tasks are being dropped for good: none is accepted any more.
     pub(crate) closing: Cell<bool>,
@@ -233,6 +253,10 @@ impl Shared {
         (offset / size_of::<Header>()) as u32
     }
 
+    pub(crate) fn headers_in_use(&self) -> u32 {
+        self.local.tasks_in_use.get() + self.local.headers_over.get()
+    }
+
     pub(crate) fn headers_touched(&self) -> u32 {
         self.local.headers_touched.get()
     }
@@ -279,7 +303,6 @@ pub(crate) unsafe fn free_header(header: NonNull<Header>) {
         let shared = header.as_ref().shared;
         let (header, local) = (header.as_ref(), &shared.as_ref().local);
         header.phase.set(Phase::Free);
-        local.headers_in_use.set(local.headers_in_use.get() - 1);
         if !local.closed.get() {
             header.next.set(local.free_header.get());
             local.free_header.set(shared.as_ref().index_of(NonNull::from(header)));
@@ -289,6 +312,20 @@ pub(crate) unsafe fn free_header(header: NonNull<Header>) {
     };
     // SAFETY: the arena is closed and left this header its pin, which is given up once: here.
     unsafe { unpin(shared, 1) };
+}
+
+/// As `free_header`, of a header that was no task's any more.
+///
+/// # Safety
+///
+/// As `free_header`.
+pub(crate) unsafe fn free_header_over(header: NonNull<Header>) {
+    // SAFETY: the caller's word, and the header's pin, which is still held.
+    unsafe {
+        let over = &header.as_ref().shared.as_ref().local.headers_over;
+        over.set(over.get() - 1);
+        free_header(header);
+    }
 }
 
 /// Gives up pins; with the last one, frees the allocation.
@@ -361,7 +398,7 @@ impl Arena {
             oversized,
             unpark: ManuallyDrop::new(unpark),
             life: Life::new(),
-            local: Local::new(),
+            local: Local::new(tasks),
             remote: Remote {
                 head: AtomicU32::new(NONE),
                 notified: AtomicBool::new(false),
@@ -374,6 +411,7 @@ impl Arena {
         let arena = Arena(memory);
         if let Some(main) = arena.take_header() {
             main.phase.set(Phase::Main);
+            arena.local.headers_over.set(1);
         }
         Ok(arena)
     }
@@ -384,12 +422,11 @@ impl Arena {
         let free = self.local.free_header.get();
         let header = if free != NONE {
             let header = self.header(free);
-            self.local.free_header.set(header.next.get());
+            self.local.free_header.set(header.next.replace(NONE));
             header
         } else {
             self.touch_header()?
         };
-        self.local.headers_in_use.set(self.local.headers_in_use.get() + 1);
         Some(header)
     }
 
@@ -410,7 +447,7 @@ impl Arena {
             remote_queued: AtomicBool::new(false),
             remote_next: AtomicU32::new(NONE),
             word: AtomicIsize::new(0),
-            join_waker: Cell::new(None),
+            joiner: Cell::new(Joiner::NOBODY),
         };
         // SAFETY: the index is below the number of headers, so the place is within the allocation
         // and aligned; it is above `headers_touched`, so nobody refers to it.
@@ -425,7 +462,7 @@ impl Drop for Arena {
         self.close();
         self.local.closed.set(true);
         // Every header that is not free keeps its pin: a waker or a join handle refers to it.
-        let pins_free = self.plan.headers - self.local.headers_in_use.get();
+        let pins_free = self.plan.headers - self.headers_in_use();
         // SAFETY: the arena's own pin, and those of the free headers, which nobody else gives up. A
         // header another thread frees after `close` is still counted as in use here.
         unsafe { unpin(self.0, pins_free as usize + 1) };
@@ -433,7 +470,7 @@ impl Drop for Arena {
 }
 
 impl Local {
-    fn new() -> Local {
+    fn new(tasks_max: u32) -> Local {
         Local {
             queue_head: Link(Cell::new(None)),
             queue_tail: Link(Cell::new(None)),
@@ -441,9 +478,10 @@ impl Local {
             free_header: Cell::new(NONE),
             cells_touched: Cell::new(0),
             headers_touched: Cell::new(0),
-            headers_in_use: Cell::new(0),
+            headers_over: Cell::new(0),
             tasks_in_use: Cell::new(0),
             tasks_high: Cell::new(0),
+            tasks_max: Cell::new(tasks_max),
             heap_cells: Cell::new(0),
             closing: Cell::new(false),
             closed: Cell::new(false),

@@ -1,6 +1,7 @@
 //! Where foreign code is called: futures, destructors, wakers. A panic of theirs stops here.
 
 use std::any::Any;
+use std::task::Waker;
 
 /// What a panic carried.
 pub(crate) type Payload = Box<dyn Any + Send>;
@@ -35,5 +36,13 @@ pub(crate) fn discard<T>(value: T) {
 pub(crate) fn discard_payload(payload: Payload) {
     if let Err(second) = contained(|| drop(payload)) {
         std::mem::forget(second);
+    }
+}
+
+/// Wakes something foreign, which may panic.
+#[cold]
+pub(crate) fn wake(waker: Waker) {
+    if let Err(payload) = contained(|| waker.wake()) {
+        discard(payload);
     }
 }

@@ -37,7 +37,7 @@ thread_local! {
 /// was woken.
 #[inline]
 pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
-    if LEFT.get() != 0 {
+    if LEFT.with(Cell::get) != 0 {
         return Poll::Ready(());
     }
     refuse(cx)
@@ -58,23 +58,26 @@ fn refuse(cx: &mut Context<'_>) -> Poll<()> {
 /// Charges one leaf operation that was ready.
 #[inline]
 pub fn spend() {
-    let left = LEFT.get();
-    if left != UNLIMITED && left != 0 {
-        LEFT.set(left - 1);
-        if left == 1 {
-            REFUSED.set(0);
+    LEFT.with(|budget| {
+        let left = budget.get();
+        if left != UNLIMITED && left != 0 {
+            budget.set(left - 1);
+            if left == 1 {
+                REFUSED.set(0);
+            }
         }
-    }
+    });
 }
 
 /// Begins a poll with a full budget.
 #[inline]
 pub fn reset() {
-    LEFT.set(BUDGET);
+    // `with` and not `set`, here and below: the compiler does not always inline the latter.
+    LEFT.with(|left| left.set(BUDGET));
 }
 
 /// Ends a poll: what runs on the thread until the next [`reset`] is not limited.
 #[inline]
 pub fn lift() {
-    LEFT.set(UNLIMITED);
+    LEFT.with(|left| left.set(UNLIMITED));
 }

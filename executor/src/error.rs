@@ -71,9 +71,10 @@ pub enum SpawnError {
         /// What a cell has: `Options::task_bytes`, rounded up to a multiple of 64.
         task_bytes: usize,
     },
-    /// There is a free cell, but the wakers that are kept of finished tasks hold all the headers.
+    /// There is a free cell, but the wakers and abort handles that are kept of finished tasks hold
+    /// all the headers.
     WakersKept {
-        /// Finished tasks of which somebody still keeps a waker.
+        /// Finished tasks of which somebody still keeps a waker or an abort handle.
         kept: u32,
         /// `Options::tasks`; the executor has twice as many headers.
         limit: u32,
@@ -95,8 +96,8 @@ impl fmt::Display for SpawnError {
             ),
             SpawnError::WakersKept { kept, limit } => write!(
                 f,
-                "wakers are kept of {kept} finished tasks, more than the limit of {limit} tasks \
-                 leaves headers for; drop wakers of finished tasks, or raise `tasks`"
+                "wakers or abort handles are kept of {kept} finished tasks, more than the limit of \
+                 {limit} tasks leaves headers for; drop those of finished tasks, or raise `tasks`"
             ),
         }
     }

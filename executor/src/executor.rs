@@ -10,6 +10,7 @@ use crate::coop;
 use crate::error::{CreateError, SpawnError};
 use crate::join::JoinHandle;
 use crate::options::{Options, Unpark};
+use crate::refused::Refused;
 use crate::statistics::Statistics;
 use crate::waker::new_waker;
 
@@ -57,17 +58,21 @@ impl Executor {
     /// # Errors
     ///
     /// There is no room: see [`SpawnError`]. The future is dropped.
-    #[inline]
+    // A type of future is mostly spawned in one place. Inlined there, it is built in its cell.
+    #[inline(always)]
     pub fn try_spawn<F>(&self, future: F) -> Result<JoinHandle<F::Output>, SpawnError>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
-        if self.arena.local.closing.get() {
-            discard(future);
-            return Ok(JoinHandle::cancelled());
+        match self.arena.admit::<F>() {
+            Ok(vacancy) => Ok(JoinHandle::claimed(self.arena.place(&vacancy, future))),
+            Err(Refused::NoRoom(error)) => Err(error),
+            Err(Refused::Closing) => {
+                discard(future);
+                Ok(JoinHandle::cancelled())
+            }
         }
-        self.arena.place(future).map(JoinHandle::claimed)
     }
 
     /// As [`Executor::try_spawn`].
@@ -75,7 +80,7 @@ impl Executor {
     /// # Panics
     ///
     /// If there is no room, with the words of the [`SpawnError`].
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -92,7 +97,7 @@ impl Executor {
     /// order of wakes among the tasks.
     pub fn main_waker(&self) -> Waker {
         match self.arena.main() {
-            Some(main) => new_waker(&self.arena, main),
+            Some(main) => new_waker(main),
             None => unreachable!("the main future's header is there as long as the executor"),
         }
     }
@@ -116,7 +121,13 @@ impl Executor {
         let _run = Run::begin(arena);
         // First, so that tasks that never let the queue run empty do not keep other threads' out.
         arena.drain_remote();
-        self.take_turns(polls_left)
+        let (turn, left) = self.take_turns(*polls_left);
+        arena.local.polls.set(arena.local.polls.get() + u64::from(*polls_left - left));
+        *polls_left = left;
+        if arena.local.cut_short.replace(false) {
+            *polls_left = 0;
+        }
+        turn
     }
 
     /// Ends the round of turns after the current one, for example because tasks have made enough
@@ -125,30 +136,26 @@ impl Executor {
         self.arena.local.cut_short.set(true);
     }
 
+    /// Why it ended, and how many polls are left.
     #[inline]
-    fn take_turns(&self, polls_left: &mut u32) -> Turn {
+    fn take_turns(&self, mut polls_left: u32) -> (Turn, u32) {
         let arena = &self.arena;
         loop {
-            if *polls_left == 0 || arena.local.cut_short.get() {
-                arena.local.cut_short.set(false);
-                *polls_left = 0;
-                return if self.has_ready() { Turn::Spent } else { Turn::Idle };
+            if polls_left == 0 || arena.local.cut_short.get() {
+                return (if self.has_ready() { Turn::Spent } else { Turn::Idle }, polls_left);
             }
             let Some(header) = arena.pop() else {
                 if self.has_ready() {
                     continue;
                 }
-                return Turn::Idle;
+                return (Turn::Idle, polls_left);
             };
             // Apart from the others, because it is what nearly all are.
             if header.phase.get() == Phase::Waiting {
-                *polls_left -= 1;
-                arena.local.polls.set(arena.local.polls.get() + 1);
                 arena.turn(header);
+                polls_left -= 1;
             } else if self.is_mains_turn(header) {
-                *polls_left -= 1;
-                arena.local.polls.set(arena.local.polls.get() + 1);
-                return Turn::Main;
+                return (Turn::Main, polls_left - 1);
             }
         }
     }
@@ -188,10 +195,10 @@ impl Executor {
     pub fn free_tasks(&self) -> u32 {
         let arena = &self.arena;
         let cells = arena.plan.tasks - arena.local.tasks_in_use.get();
-        if arena.plan.headers - arena.local.headers_in_use.get() < cells {
+        if arena.plan.headers - arena.headers_in_use() < cells {
             arena.drain_remote();
         }
-        cells.min(arena.plan.headers - arena.local.headers_in_use.get())
+        cells.min(arena.plan.headers - arena.headers_in_use())
     }
 
     /// What was counted so far.
@@ -207,7 +214,7 @@ impl Executor {
             wakes_remote: local.wakes_remote.get(),
             tasks_now: local.tasks_in_use.get(),
             tasks_high: local.tasks_high.get(),
-            headers_now: local.headers_in_use.get(),
+            headers_now: self.arena.headers_in_use(),
             // A header is touched only when no free one is left.
             headers_high: self.arena.headers_touched(),
             heap_cells_now: local.heap_cells.get(),
@@ -222,6 +229,7 @@ impl Executor {
     pub fn shut_down(&self) {
         let arena = &self.arena;
         arena.local.closing.set(true);
+        arena.local.tasks_max.set(0);
         for index in 0..arena.headers_touched() {
             let header = arena.header(index);
             match header.phase.get() {
@@ -252,7 +260,7 @@ impl fmt::Debug for Executor {
 
 #[cold]
 #[track_caller]
-fn refused(error: SpawnError) -> ! {
+pub(crate) fn refused(error: SpawnError) -> ! {
     panic!("{error}")
 }
 

@@ -4,11 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
 
 use crate::coop;
 use crate::error::JoinError;
-use crate::task::Claim;
+use crate::joiner::Member;
+use crate::task::{Claim, abort, is_over};
+use crate::waker::Reference;
 
 /// A task's other end: a future of its output.
 ///
@@ -59,6 +62,33 @@ impl<T> JoinHandle<T> {
         }
     }
 
+    /// A handle that can only abort the task and ask whether it is over; any number may exist, and
+    /// outlive this one.
+    pub fn abort_handle(&self) -> AbortHandle {
+        match &self.state {
+            State::Claimed(claim) => AbortHandle { task: Some(claim.reference()) },
+            State::Refused | State::Taken => AbortHandle { task: None },
+        }
+    }
+
+    /// Has the end reported to a set, at once if there was one. The waker is to be woken.
+    pub(crate) fn report_to(&self, member: Rc<Member>) -> Option<Waker> {
+        match &self.state {
+            State::Claimed(claim) => claim.report_to(member),
+            State::Refused | State::Taken => member.finished(),
+        }
+    }
+
+    /// The output of a task that has finished.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Result<T, JoinError> {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Claimed(claim) => claim.take(),
+            State::Refused => Err(JoinError::cancelled()),
+            State::Taken => panic!("a join handle was polled after it gave its output"),
+        }
+    }
+
     /// Whether the task is over and awaiting the handle would not wait.
     pub fn is_finished(&self) -> bool {
         match &self.state {
@@ -79,23 +109,68 @@ impl<T> Future for JoinHandle<T> {
                     return Poll::Pending;
                 }
             }
-            State::Refused => {
-                self.state = State::Taken;
-                return Poll::Ready(Err(JoinError::cancelled()));
-            }
+            State::Refused => return Poll::Ready(self.take()),
             State::Taken => panic!("a join handle was polled after it gave its output"),
         }
         ready!(coop::poll_proceed(cx));
         coop::spend();
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Claimed(claim) => Poll::Ready(claim.take()),
-            State::Refused | State::Taken => unreachable!("the claim was there a moment ago"),
-        }
+        Poll::Ready(self.take())
     }
 }
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish()
+    }
+}
+
+/// What is left of a [`JoinHandle`] that cannot be awaited: it aborts the task, and tells whether it
+/// is over. Made by [`JoinHandle::abort_handle`] and by [`JoinSet::spawn`](crate::JoinSet::spawn).
+///
+/// It keeps neither the task nor its output. Kept past the task's end it keeps what a waker does: a
+/// 64-byte header, of which an executor has twice as many as tasks. It may outlive the executor.
+/// Like the join handle it belongs to the executor's thread.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use rotor_executor::{Executor, Options};
+/// let executor = Executor::new(Options::default(), Arc::new(|| {}))?;
+/// let task = executor.spawn(std::future::pending::<()>());
+/// let abort = task.abort_handle();
+/// // The task goes on by itself, until:
+/// drop(task);
+/// abort.abort();
+/// let _ = executor.run(&mut 64);
+/// assert!(abort.is_finished());
+/// # Ok::<(), rotor_executor::CreateError>(())
+/// ```
+#[derive(Clone)]
+pub struct AbortHandle {
+    /// Absent if the task was refused, or its output taken before the handle was made.
+    task: Option<Reference>,
+}
+
+// A reference gives no access to anything of the task's.
+impl UnwindSafe for AbortHandle {}
+impl RefUnwindSafe for AbortHandle {}
+
+impl AbortHandle {
+    /// As [`JoinHandle::abort`]. It does nothing to a task that has finished.
+    pub fn abort(&self) {
+        if let Some(task) = &self.task {
+            abort(task.header());
+        }
+    }
+
+    /// Whether the task has returned, panicked or been dropped. Its output may be waiting for the
+    /// join handle.
+    pub fn is_finished(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| is_over(task.header()))
+    }
+}
+
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AbortHandle").field("is_finished", &self.is_finished()).finish()
     }
 }

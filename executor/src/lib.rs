@@ -25,8 +25,8 @@
 //! - **A panic stays in its task**: in its poll, in its destructor, in its output's destructor, in
 //!   the waker of whoever awaits it.
 //! - **Wakers go anywhere.** They may be woken, cloned and dropped from any thread at any time,
-//!   also when the executor is long gone. A waker kept past its task keeps a 64-byte header, never
-//!   the task's cell.
+//!   also when the executor is long gone. A waker or an [`AbortHandle`] kept past its task keeps a
+//!   64-byte header, never the task's cell.
 //! - **No foreign code runs while a table is inconsistent**: destructors, wakers and futures may
 //!   spawn, wake, abort and drop whatever they like.
 
@@ -39,8 +39,11 @@ pub mod coop;
 mod error;
 mod executor;
 mod join;
+mod join_set;
+mod joiner;
 mod options;
 mod queue;
+mod refused;
 mod statistics;
 mod sync;
 mod task;
@@ -49,7 +52,8 @@ mod yield_now;
 
 pub use error::{CreateError, JoinError, SpawnError};
 pub use executor::{Executor, Turn};
-pub use join::JoinHandle;
+pub use join::{AbortHandle, JoinHandle};
+pub use join_set::{JoinSet, Spawn};
 pub use options::{Options, Oversized, Unpark};
 pub use statistics::Statistics;
 pub use yield_now::{YieldNow, yield_now};

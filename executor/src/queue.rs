@@ -1,6 +1,7 @@
 //! The run queue: headers linked first in, first out. The owner's thread only.
 
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::arena::{Arena, Header, NONE, Phase, Shared};
 
@@ -8,12 +9,8 @@ impl Shared {
     /// Queues a task that was woken, unless it is queued already or over.
     #[inline]
     pub(crate) fn wake_header(&self, header: &Header) {
-        if header.queued.get() {
-            return;
-        }
-        match header.phase.get() {
-            Phase::Waiting | Phase::Running | Phase::Main => self.append(header),
-            Phase::Free | Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => {}
+        if !header.queued.get() && header.phase.get().takes_turns() {
+            self.append(header);
         }
     }
 
@@ -21,7 +18,6 @@ impl Shared {
     #[inline]
     pub(crate) fn append(&self, header: &Header) {
         header.queued.set(true);
-        header.next.set(NONE);
         match self.local.queue_tail.get() {
             None => self.local.queue_head.set(Some(header)),
             Some(tail) => tail.next.set(self.index_of(NonNull::from(header))),
@@ -40,10 +36,20 @@ impl Arena {
             self.local.queue_head.set(None);
             self.local.queue_tail.set(None);
         } else {
+            header.next.set(NONE);
             self.local.queue_head.set(Some(self.header(next)));
         }
         header.queued.set(false);
         Some(header)
+    }
+
+    /// Clears the flag that `unpark` was called. What was pushed before is seen by the next drain.
+    #[inline]
+    pub(crate) fn clear_notified(&self) {
+        // If false is read, no swap to true was missed that did not call `unpark` itself.
+        if self.remote.notified.load(Relaxed) {
+            self.remote.notified.swap(false, AcqRel);
+        }
     }
 
     /// Whether a task is ready, or the main future. Tasks that were woken and then ended before
@@ -54,12 +60,10 @@ impl Arena {
             let Some(header) = self.local.queue_head.get() else {
                 return false;
             };
-            match header.phase.get() {
-                Phase::Waiting | Phase::Running | Phase::Main => return true,
-                Phase::Free | Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => {
-                    self.skip();
-                }
+            if header.phase.get().takes_turns() {
+                return true;
             }
+            self.skip();
         }
     }
 

@@ -8,8 +8,8 @@
 //!    never moved and is dropped in place, by the owner's thread.
 //! 3. `Running` and `Ending` are entered only from a phase in which nobody uses the storage, and
 //!    left by whoever entered. So nobody else touches it meanwhile, whatever foreign code does.
-//! 4. A `Claim<T>` exists for a header exactly while its mark `HANDLE` is set, and its `T` is the
-//!    output of the future that was placed. With the mark set a header never becomes `Finished`.
+//! 4. Until the task is over, a `Claim<T>` exists for its header exactly while the mark `HANDLE` is
+//!    set, and its `T` is the output of the future that was placed. With the mark set a header never becomes `Finished`.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -18,20 +18,32 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use crate::arena::{ABORT, Arena, CELL_ALIGN, HANDLE, HEAP, Header, Phase, Shared};
 use crate::contain::{contained, discard};
 use crate::coop;
 use crate::error::{JoinError, SpawnError};
+use crate::joiner::{Joiner, Member};
 use crate::options::Oversized;
-use crate::waker::{lend_waker, settle};
+use crate::refused::Refused;
+use crate::waker::{Reference, finish, lend_waker};
 
 /// What the header's storage holds.
 #[repr(C)]
 union Storage<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<Result<F::Output, JoinError>>,
+}
+
+/// A header and a storage that are taken for a task and hold nothing yet: it must be placed in them,
+/// or they are lost.
+pub(crate) struct Vacancy<'a, F> {
+    header: &'a Header,
+    storage: NonNull<u8>,
+    marks: u8,
+    future: PhantomData<F>,
 }
 
 /// What a poll left in the storage.
@@ -128,72 +140,68 @@ unsafe fn drop_output<F: Future>(storage: NonNull<u8>) {
 }
 
 impl Arena {
-    /// Makes a task of a future and queues it. A future that is refused is dropped on return, when
-    /// nothing of the arena is in use.
-    #[inline]
-    pub(crate) fn place<F>(&self, future: F) -> Result<Claim<F::Output>, SpawnError>
+    /// Takes a header and a storage for a future of type `F`. It comes before the future is moved,
+    /// which then moves once, and is dropped by the caller if there is no room.
+    #[inline(always)]
+    pub(crate) fn admit<F>(&self) -> Result<Vacancy<'_, F>, Refused>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
         let layout = const { Layout::new::<Storage<F>>() };
-        let fits = layout.size() <= self.plan.cell_bytes && layout.align() <= CELL_ALIGN;
-        let header = self.admit(layout, fits)?;
-        let (storage, marks) = if fits {
-            (self.take_cell(), HANDLE)
-        } else {
-            (self.take_heap_cell(layout), HANDLE | HEAP)
-        };
-        // SAFETY: the storage is the task's alone, large enough and aligned.
-        unsafe { storage.cast::<F>().write(future) };
-        header.operations.set(const { &Typed::<F>::OPERATIONS });
-        header.storage.set(storage);
-        header.marks.set(marks);
-        header.phase.set(Phase::Waiting);
-        self.append(header);
-        Ok(Claim { header: NonNull::from(header), output: PhantomData })
-    }
-
-    /// Counts a task in, and finds a header for it.
-    #[inline]
-    fn admit(&self, layout: Layout, fits: bool) -> Result<&Header, SpawnError> {
         let local = &self.local;
         let tasks = local.tasks_in_use.get();
-        if tasks == self.plan.tasks {
-            return Err(self.refuse(SpawnError::Full { limit: self.plan.tasks }));
+        if tasks >= local.tasks_max.get() {
+            return Err(self.refuse_full());
         }
+        let fits = layout.size() <= self.plan.cell_bytes && layout.align() <= CELL_ALIGN;
         if !fits && self.oversized == Oversized::Refuse {
-            return Err(self.refuse(SpawnError::TooLarge {
-                bytes: layout.size(),
-                align: layout.align(),
-                task_bytes: self.plan.cell_bytes,
-            }));
+            return Err(self.refuse_large(layout));
         }
         let header = match self.take_header() {
             Some(header) => header,
             None => self.take_header_let_go()?,
         };
         local.tasks_in_use.set(tasks + 1);
-        local.tasks_high.set(local.tasks_high.get().max(tasks + 1));
+        if tasks >= local.tasks_high.get() {
+            local.tasks_high.set(tasks + 1);
+        }
         local.spawned.set(local.spawned.get() + 1);
-        Ok(header)
+        let (storage, marks) = if fits {
+            (self.take_cell(), HANDLE)
+        } else {
+            (self.take_heap_cell(layout), HANDLE | HEAP)
+        };
+        Ok(Vacancy { header, storage, marks, future: PhantomData })
+    }
+
+    /// Makes a task of a future and queues it.
+    #[inline(always)]
+    pub(crate) fn place<F>(&self, vacancy: &Vacancy<'_, F>, future: F) -> Claim<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let header = vacancy.header;
+        // SAFETY: the storage is the task's alone, large enough and aligned for an `F`.
+        unsafe { vacancy.storage.cast::<F>().write(future) };
+        header.operations.set(const { &Typed::<F>::OPERATIONS });
+        header.storage.set(vacancy.storage);
+        header.marks.set(vacancy.marks);
+        header.phase.set(Phase::Waiting);
+        self.append(header);
+        Claim { header: NonNull::from(header), output: PhantomData }
     }
 
     /// Looks for a header among those whose last waker another thread dropped.
     #[cold]
-    fn take_header_let_go(&self) -> Result<&Header, SpawnError> {
+    fn take_header_let_go(&self) -> Result<&Header, Refused> {
         self.drain_remote();
         self.take_header().ok_or_else(|| {
             // One is the main future's.
-            let kept = self.local.headers_in_use.get() - self.local.tasks_in_use.get() - 1;
+            let kept = self.headers_in_use() - self.local.tasks_in_use.get() - 1;
             self.refuse(SpawnError::WakersKept { kept, limit: self.plan.tasks })
         })
-    }
-
-    #[cold]
-    fn refuse(&self, error: SpawnError) -> SpawnError {
-        self.local.refused.set(self.local.refused.get() + 1);
-        error
     }
 
     #[cold]
@@ -249,10 +257,8 @@ impl Arena {
     fn deliver(&self, header: &Header) {
         if header.has_mark(HANDLE) {
             header.phase.set(Phase::Stored);
-            if let Some(waker) = header.join_waker.take() {
-                if let Err(payload) = contained(|| waker.wake()) {
-                    discard(payload);
-                }
+            if let Some(waker) = header.joiner.take().told() {
+                self.wake_waker(waker);
             }
             return;
         }
@@ -262,9 +268,8 @@ impl Arena {
         unsafe {
             (header.operations.get().drop_output)(header.storage.get());
             release_storage(self, header);
+            finish(NonNull::from(header));
         }
-        header.phase.set(Phase::Finished);
-        self.settle(header);
     }
 }
 
@@ -272,8 +277,7 @@ impl Arena {
 ///
 /// # Safety
 ///
-/// On the owner's thread. The storage holds nothing any more, and the phase is set to `Finished`
-/// next.
+/// On the owner's thread. The storage holds nothing any more, and `finish` is called next.
 #[inline]
 unsafe fn release_storage(shared: &Shared, header: &Header) {
     let local = &shared.local;
@@ -284,9 +288,20 @@ unsafe fn release_storage(shared: &Shared, header: &Header) {
         unsafe { shared.give_cell(storage) };
         return;
     }
-    local.heap_cells.set(local.heap_cells.get() - 1);
-    // SAFETY: allocated in `take_heap_cell` with this layout.
-    unsafe { std::alloc::dealloc(storage.as_ptr(), header.operations.get().layout) };
+    // SAFETY: allocated in `take_heap_cell`; the caller's word that it is empty.
+    unsafe { give_heap_cell(shared, header) };
+}
+
+/// # Safety
+///
+/// The header's storage is a heap cell and holds nothing any more.
+#[cold]
+unsafe fn give_heap_cell(shared: &Shared, header: &Header) {
+    shared.local.heap_cells.set(shared.local.heap_cells.get() - 1);
+    // SAFETY: the caller's word; allocated with this layout.
+    unsafe {
+        std::alloc::dealloc(header.storage.get().as_ptr(), header.operations.get().layout);
+    }
 }
 
 /// A join handle's hold on its task: the right to take or drop the output. Dropping it lets the
@@ -318,37 +333,56 @@ impl<T> Claim<T> {
     #[inline]
     pub(crate) fn wake_when_stored(&self, cx: &Context<'_>) -> bool {
         let header = self.header();
-        // The old waker is out of the header while foreign code runs. Only this claim's owner, who
-        // is here, ever puts one in.
-        if let Some(old) = header.join_waker.take() {
-            if old.will_wake(cx.waker()) {
-                header.join_waker.set(Some(old));
+        let before = header.joiner.take();
+        if before.is_nobody() {
+            // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
+            if let Some(waker) = unsafe { header.shared.as_ref() }.clone_own(cx.waker()) {
+                header.put_joiner(Joiner::Waker(waker));
                 return false;
             }
-            discard(old);
+        }
+        self.replace_joiner(before, cx)
+    }
+
+    /// The same for wakers that are another executor's, and in place of another waker.
+    #[cold]
+    fn replace_joiner(&self, before: Joiner, cx: &Context<'_>) -> bool {
+        let header = self.header();
+        // The old waker is out of the header while foreign code runs. Only this claim's owner, who
+        // is here, ever puts one in.
+        match before {
+            Joiner::Waker(old) if old.will_wake(cx.waker()) => {
+                header.put_joiner(Joiner::Waker(old));
+                return false;
+            }
+            old => discard(old),
         }
         let waker = cx.waker().clone();
         // A waker's clone and drop are foreign code, which may have run the executor.
         if self.is_stored() {
             return true;
         }
-        header.join_waker.set(Some(waker));
+        header.put_joiner(Joiner::Waker(waker));
         false
     }
 
-    /// Has the future dropped at the task's next turn, or after the poll that is going on.
-    pub(crate) fn abort(&self) {
-        let header = self.header();
-        match header.phase.get() {
-            Phase::Waiting => {
-                header.set_mark(ABORT);
-                // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-                unsafe { header.shared.as_ref() }.wake_header(header);
-            }
-            Phase::Running => header.set_mark(ABORT),
-            Phase::Ending | Phase::Stored => {}
-            Phase::Free | Phase::Main | Phase::Finished | Phase::Limbo => never_claimed(),
+    /// Has the end reported to a set, at once if the output is there.
+    pub(crate) fn report_to(&self, member: Rc<Member>) -> Option<Waker> {
+        if self.is_stored() {
+            return member.finished();
         }
+        discard(self.header().joiner.replace(Joiner::Member(Some(member))));
+        None
+    }
+
+    /// A reference to the task that outlives the claim.
+    pub(crate) fn reference(&self) -> Reference {
+        Reference::new(self.header())
+    }
+
+    /// As `abort` of the header.
+    pub(crate) fn abort(&self) {
+        abort(self.header());
     }
 
     /// Takes the output, which is there.
@@ -358,13 +392,11 @@ impl<T> Claim<T> {
         let this = ManuallyDrop::new(self);
         let header = this.header();
         // SAFETY: invariants 2 and 4. The output is moved out, so the storage is empty and the
-        // claim is over; nothing of the arena is touched after `settle`.
+        // claim is over; nothing of the arena is touched after `finish`.
         unsafe {
             let output = header.storage.get().cast::<Result<T, JoinError>>().read();
             release_storage(header.shared.as_ref(), header);
-            header.clear_mark(HANDLE);
-            header.phase.set(Phase::Finished);
-            settle(this.header);
+            finish(this.header);
             output
         }
     }
@@ -374,26 +406,47 @@ impl<T> Drop for Claim<T> {
     fn drop(&mut self) {
         let header = self.header();
         header.clear_mark(HANDLE);
-        let waker = header.join_waker.take();
+        let joiner = header.joiner.take();
         match header.phase.get() {
             Phase::Stored => {
                 header.phase.set(Phase::Ending);
                 // SAFETY: invariants 1 and 2; the phase keeps everybody else away. Nothing is left
                 // in the storage when it is released, and nothing of the arena is touched after
-                // `settle`.
+                // `finish`.
                 unsafe {
                     (header.operations.get().drop_output)(header.storage.get());
                     release_storage(header.shared.as_ref(), header);
-                    header.phase.set(Phase::Finished);
-                    settle(self.header);
+                    finish(self.header);
                 }
             }
             Phase::Waiting | Phase::Running | Phase::Ending => {}
             Phase::Free | Phase::Main | Phase::Finished | Phase::Limbo => never_claimed(),
         }
-        if let Some(waker) = waker {
-            discard(waker);
+        discard(joiner);
+    }
+}
+
+/// Has the future dropped at the task's next turn, or after the poll that is going on. The owner's
+/// thread only, by a claim or a reference.
+pub(crate) fn abort(header: &Header) {
+    match header.phase.get() {
+        Phase::Waiting => {
+            header.set_mark(ABORT);
+            // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
+            unsafe { header.shared.as_ref() }.wake_header(header);
         }
+        Phase::Running => header.set_mark(ABORT),
+        Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => {}
+        Phase::Free | Phase::Main => unreachable!("a reference is to a header of a task"),
+    }
+}
+
+/// Whether the task has ended and its output is stored or gone.
+pub(crate) fn is_over(header: &Header) -> bool {
+    match header.phase.get() {
+        Phase::Stored | Phase::Finished | Phase::Limbo => true,
+        Phase::Waiting | Phase::Running | Phase::Ending => false,
+        Phase::Free | Phase::Main => unreachable!("a reference is to a header of a task"),
     }
 }
 

@@ -20,12 +20,16 @@
 //! cannot see, and then the sum it sees would not be zero.
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use crate::arena::{Arena, CLOSED, Header, NONE, Phase, Shared, free_header, unpin};
+use crate::arena::{
+    Arena, CLOSED, Header, NONE, Phase, Shared, free_header, free_header_over, unpin,
+};
+use crate::contain;
 use crate::sync::OwnerId;
 
 /// The bit of `word` that says all references are counted there.
@@ -34,7 +38,7 @@ const LIMBO: isize = 1;
 const ONE: isize = 2;
 /// How far the plain half may be from zero before it is moved to `word`, so that it never
 /// overflows: a thread that is sent wakers and drops them takes it down by one each.
-const PLAIN_MAX: u32 = 1 << 20;
+const PLAIN_MAX: i32 = 1 << 20;
 /// More references than memory could hold, unless they are forgotten in a loop.
 const REFERENCES_MAX: isize = isize::MAX / 2;
 
@@ -56,10 +60,8 @@ unsafe fn clone(data: *const ()) -> RawWaker {
 unsafe fn wake(data: *const ()) {
     // SAFETY: invariant 1, by the waker that is woken and dropped by this call.
     let header = unsafe { &*data.cast::<Header>() };
-    if is_owner(header) && counts_plainly(header) {
-        // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-        unsafe { header.shared.as_ref() }.wake_header(header);
-        header.references.set(header.references.get() - 1);
+    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
+    if is_owner(header) && unsafe { header.shared.as_ref() }.wake_counted(header) {
         return;
     }
     // SAFETY: the waker's own reference is given to the call.
@@ -92,7 +94,15 @@ unsafe fn drop_waker(data: *const ()) {
 /// Whether the owner may count one more or less in the plain half.
 #[inline]
 fn counts_plainly(header: &Header) -> bool {
-    header.phase.get() != Phase::Limbo && header.references.get().unsigned_abs() < PLAIN_MAX
+    header.phase.get() != Phase::Limbo && is_plain_small(header)
+}
+
+/// Whether the plain half may go up or down by one.
+#[inline]
+fn is_plain_small(header: &Header) -> bool {
+    // One comparison for both sides.
+    let above_least = header.references.get().wrapping_add(PLAIN_MAX) as u32;
+    above_least < 2 * PLAIN_MAX as u32
 }
 
 #[cold]
@@ -137,8 +147,10 @@ unsafe fn release(header: NonNull<Header>) {
 
 #[inline]
 fn is_owner(header: &Header) -> bool {
+    // First: asking for a thread local may be a call, over which the less is kept the better.
+    let here = OwnerId::current();
     // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena. `owner` never changes.
-    unsafe { header.shared.as_ref() }.owner == OwnerId::current()
+    unsafe { header.shared.as_ref() }.owner == here
 }
 
 /// Lends the task its own waker for a poll. A borrow costs no reference: the executor keeps the
@@ -152,11 +164,28 @@ pub(crate) fn lend_waker(header: &Header) -> ManuallyDrop<Waker> {
 }
 
 /// A waker of its own. The owner's thread only.
-pub(crate) fn new_waker(_owner: &Arena, header: &Header) -> Waker {
+pub(crate) fn new_waker(header: &Header) -> Waker {
     retain_on_owner(header);
     // SAFETY: the table's functions are right for a pointer to a header, and a reference was
     // counted.
     unsafe { Waker::from_raw(raw(header)) }
+}
+
+/// A waker used as no more than a reference: to look at a task that may be over. It does not leave
+/// the owner's thread, where it is made, so it is not `Send`.
+#[derive(Clone)]
+pub(crate) struct Reference(Waker, PhantomData<*const ()>);
+
+impl Reference {
+    /// The owner's thread only.
+    pub(crate) fn new(header: &Header) -> Reference {
+        Reference(new_waker(header), PhantomData)
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: invariant 1, by this waker, which is never replaced.
+        unsafe { &*self.0.data().cast() }
+    }
 }
 
 #[inline]
@@ -164,7 +193,6 @@ fn raw(header: &Header) -> RawWaker {
     RawWaker::new(std::ptr::from_ref(header).cast(), &VTABLE)
 }
 
-#[inline]
 fn retain_on_owner(header: &Header) {
     if header.phase.get() == Phase::Limbo {
         retain_in_word(header);
@@ -178,7 +206,6 @@ fn retain_on_owner(header: &Header) {
 
 /// Relaxed: nothing is published by a clone; what the clone is used for orders itself by its
 /// transfer.
-#[inline]
 fn retain_in_word(header: &Header) {
     if header.word.fetch_add(ONE, Relaxed) > REFERENCES_MAX {
         std::process::abort();
@@ -198,7 +225,6 @@ fn move_to_word(header: &Header) {
 ///
 /// On the owner's thread, and the caller has a reference, which ends here. Unless the caller has an
 /// `&Arena`, nothing of the arena may be touched afterwards.
-#[inline]
 unsafe fn release_on_owner(header: NonNull<Header>) {
     // SAFETY: invariant 1, by the reference that is being dropped.
     let here = unsafe { header.as_ref() };
@@ -214,7 +240,7 @@ unsafe fn release_on_owner(header: NonNull<Header>) {
         here.word.store(0, Relaxed);
         // SAFETY: invariant 3, this was the last reference. In limbo the header is in no list: a
         // place in the remote stack is a reference, and a header in the run queue is not in limbo.
-        unsafe { free_header(header) };
+        unsafe { free_header_over(header) };
     }
 }
 
@@ -304,16 +330,55 @@ fn wake_from_elsewhere(shared: &Shared, header: &Header) {
     }
 }
 
-impl Arena {
-    /// Clears the flag that `unpark` was called. What was pushed before is seen by the next drain.
+impl Shared {
+    /// The header of a waker that is one of this executor's own. The owner's thread only.
     #[inline]
-    pub(crate) fn clear_notified(&self) {
-        // If false is read, no swap to true was missed that did not call `unpark` itself.
-        if self.remote.notified.load(Relaxed) {
-            self.remote.notified.swap(false, AcqRel);
+    fn own<'a>(&self, waker: &'a Waker) -> Option<&'a Header> {
+        if !std::ptr::eq(waker.vtable(), &raw const VTABLE) {
+            return None;
         }
+        // SAFETY: invariant 1, by the waker: its table says that its data is a header.
+        let header = unsafe { &*waker.data().cast::<Header>() };
+        std::ptr::eq(header.shared.as_ptr(), self).then_some(header)
     }
 
+    /// As `Waker::clone`, if it is this executor's own and its reference is counted in the plain
+    /// half. The owner's thread only.
+    #[inline]
+    pub(crate) fn clone_own(&self, waker: &Waker) -> Option<Waker> {
+        let header = self.own(waker).filter(|header| counts_plainly(header))?;
+        header.references.set(header.references.get() + 1);
+        // SAFETY: the table's functions are right for a pointer to a header, and a reference was
+        // counted.
+        Some(unsafe { Waker::from_raw(raw(header)) })
+    }
+
+    /// As `Waker::wake`, with its panic contained; likewise.
+    #[inline]
+    pub(crate) fn wake_waker(&self, waker: Waker) {
+        if self.own(&waker).is_some_and(|header| self.wake_counted(header)) {
+            std::mem::forget(waker);
+            return;
+        }
+        contain::wake(waker);
+    }
+
+    /// The common case of waking by a reference that ends with the wake: the task is not over nor
+    /// queued, and the reference is counted in the plain half. Otherwise nothing is done. The
+    /// owner's thread only.
+    #[inline]
+    fn wake_counted(&self, header: &Header) -> bool {
+        let wakes = header.phase.get().takes_turns() && !header.queued.get();
+        if wakes && is_plain_small(header) {
+            header.references.set(header.references.get() - 1);
+            self.append(header);
+            return true;
+        }
+        false
+    }
+}
+
+impl Arena {
     /// Queues what other threads woke, and takes back the headers they let go.
     #[inline]
     pub(crate) fn drain_remote(&self) {
@@ -359,14 +424,13 @@ impl Arena {
 
     /// Ends a task that has neither storage nor join handle, unless it is in the run queue still:
     /// then again when it comes out.
-    #[inline]
     pub(crate) fn settle(&self, header: &Header) {
         // SAFETY: on the owner's thread, which alone has an `&Arena`.
         unsafe { settle(NonNull::from(header)) };
     }
 }
 
-/// As `Arena::settle`, for a join handle that may have outlived the executor.
+/// Ends a task without storage: frees its header, or leaves it to the queue or its references.
 ///
 /// # Safety
 ///
@@ -374,15 +438,51 @@ impl Arena {
 /// not touch it again. Unless the caller has an `&Arena`, nothing of the arena may be touched
 /// afterwards.
 #[inline]
-pub(crate) unsafe fn settle(header: NonNull<Header>) {
+pub(crate) unsafe fn finish(header: NonNull<Header>) {
+    // SAFETY: the header is not free before this call frees it.
+    let here = unsafe { header.as_ref() };
+    // Acquire: see the head of this file; also, what other threads did with the header happened
+    // before it is reused.
+    if !here.queued.get() && here.references.get() == 0 && here.word.load(Acquire) == 0 {
+        // SAFETY: invariant 3, the sum of both halves is zero. The header is not in the run queue,
+        // and not in the remote stack, where it would have a reference.
+        unsafe { free_header(header) };
+        return;
+    }
+    // SAFETY: the caller's word.
+    unsafe { outlive_task(header) };
+}
+
+/// The rest of `finish`.
+///
+/// # Safety
+///
+/// As `finish`.
+#[cold]
+unsafe fn outlive_task(header: NonNull<Header>) {
+    // SAFETY: as in `finish`; who has a header has its arena.
+    unsafe {
+        let (here, local) = (header.as_ref(), &header.as_ref().shared.as_ref().local);
+        here.phase.set(Phase::Finished);
+        local.headers_over.set(local.headers_over.get() + 1);
+        settle(header);
+    }
+}
+
+/// Frees a finished header, unless it is in the run queue still, or left to its references.
+///
+/// # Safety
+///
+/// On the owner's thread. Unless the caller has an `&Arena`, nothing of the arena may be touched
+/// afterwards.
+unsafe fn settle(header: NonNull<Header>) {
     // SAFETY: the header is not free before this call frees it.
     let here = unsafe { header.as_ref() };
     if here.phase.get() != Phase::Finished || here.queued.get() {
         return;
     }
     let plain = here.references.replace(0) as isize;
-    // Acquire: see the head of this file; also, what other threads did with the header happened
-    // before it is reused.
+    // Acquire: as in `finish`.
     let mut word = here.word.load(Acquire);
     if word + plain * ONE != 0 {
         // Wakers are left. From here on `word` counts them all.
@@ -392,10 +492,7 @@ pub(crate) unsafe fn settle(header: NonNull<Header>) {
             return;
         }
     }
-    if word != 0 || here.phase.get() == Phase::Limbo {
-        here.word.store(0, Relaxed);
-    }
-    // SAFETY: invariant 3, the sum of both halves is zero. The header is not in the run queue, and
-    // not in the remote stack, where it would have a reference.
-    unsafe { free_header(header) };
+    here.word.store(0, Relaxed);
+    // SAFETY: as in `finish`.
+    unsafe { free_header_over(header) };
 }

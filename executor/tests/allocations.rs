@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use rotor_executor::{Executor, Options, Oversized, Turn, yield_now};
+use rotor_executor::{Executor, JoinSet, Options, Oversized, Turn, yield_now};
 
 struct Counting;
 
@@ -82,6 +82,36 @@ fn an_executor_allocates_once_and_never_again() {
     drop(executor);
     drop(kept);
     assert_eq!(allocations(), start);
+}
+
+#[test]
+fn a_set_allocates_for_its_growth_and_never_for_a_task_after_that() {
+    let options = Options { tasks: 64, task_bytes: 512, oversized: Oversized::Refuse };
+    let executor = Rc::new(Executor::new(options, Arc::new(|| {})).unwrap());
+    let mut set = JoinSet::on(executor.clone());
+    let mut round = |many: u32| {
+        let start = allocations();
+        for number in 0..many {
+            set.spawn(async move {
+                if number % 3 == 0 {
+                    yield_now().await;
+                }
+                number
+            });
+        }
+        let mut polls_left = 1000;
+        assert_eq!(executor.run(&mut polls_left), Turn::Idle);
+        let mut sum = 0;
+        while let Some(output) = set.try_join_next() {
+            sum += output.unwrap();
+        }
+        assert_eq!(sum, many * (many - 1) / 2);
+        allocations() - start
+    };
+    assert!(round(60) > 0);
+    for many in 1..=60 {
+        assert_eq!(round(many), 0);
+    }
 }
 
 fn take<T>(handle: rotor_executor::JoinHandle<T>) -> Option<T> {

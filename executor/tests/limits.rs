@@ -210,7 +210,7 @@ fn kept_wakers_that_hold_all_headers_are_refused_by_name() {
     assert_eq!(executor.free_tasks(), 0);
     let error = error_of(executor.try_spawn(async {}));
     assert_eq!(error, SpawnError::WakersKept { kept: 4, limit: 2 });
-    assert!(error.to_string().contains("drop wakers of finished tasks"), "{error}");
+    assert!(error.to_string().contains("drop those of finished tasks"), "{error}");
     // Dropped on another thread, the header is found by the next spawn.
     let waker = kept.pop().unwrap();
     std::thread::spawn(move || drop(waker)).join().unwrap();

@@ -382,3 +382,46 @@ fn a_waker_of_a_finished_task_dropped_elsewhere_racing_the_executors_end_is_hand
         other.join().unwrap();
     });
 }
+
+#[test]
+fn an_abort_handle_and_wakers_elsewhere_racing_the_end_free_the_header_once() {
+    check(|| {
+        let sleep = Sleep::new();
+        let executor = executor(&sleep);
+        let (task, waker) = waiting_task(&executor, || false);
+        let abort = task.abort_handle();
+        drop(task);
+        let other = thread::spawn(move || {
+            let copy = waker.clone();
+            waker.wake();
+            drop(copy);
+        });
+        abort.abort();
+        turns(&executor);
+        assert!(abort.is_finished());
+        drop(abort.clone());
+        drop(abort);
+        // The same cell, and perhaps the same header.
+        let mut next = executor.spawn(async {});
+        turns(&executor);
+        output_of(&mut next);
+        other.join().unwrap();
+        assert_eq!(headers_now(&executor), 1);
+    });
+}
+
+#[test]
+fn an_abort_handle_kept_past_the_executor_and_a_waker_elsewhere_free_the_memory_once() {
+    check(|| {
+        let sleep = Sleep::new();
+        let executor = executor(&sleep);
+        let (task, waker) = waiting_task(&executor, || false);
+        let abort = task.abort_handle();
+        drop(task);
+        let other = thread::spawn(move || drop(waker));
+        drop(executor);
+        assert!(abort.is_finished());
+        drop(abort);
+        other.join().unwrap();
+    });
+}

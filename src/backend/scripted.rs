@@ -23,7 +23,7 @@ use crate::backend::{
     Backend, BackendStatistics, BufferMemory, Completion, ForkedChild, Request, Submission,
     TickEnd, TickWait, Token,
 };
-use crate::op::{Control, Reply};
+use crate::op::{Control, Reply, SocketOption, SocketOptionName};
 
 /// A request the loop made.
 #[derive(Clone, Copy, Debug)]
@@ -234,6 +234,20 @@ impl Script {
     }
 }
 
+/// An option that nobody has set.
+fn unset(name: SocketOptionName) -> SocketOption {
+    match name {
+        SocketOptionName::ReuseAddress => SocketOption::ReuseAddress(false),
+        SocketOptionName::ReusePort => SocketOption::ReusePort(false),
+        SocketOptionName::KeepAlive => SocketOption::KeepAlive(false),
+        SocketOptionName::Linger => SocketOption::Linger(None),
+        SocketOptionName::QuickAck => SocketOption::QuickAck(false),
+        SocketOptionName::TimeToLive => SocketOption::TimeToLive(64),
+        SocketOptionName::ReceiveBuffer => SocketOption::ReceiveBuffer(0),
+        SocketOptionName::SendBuffer => SocketOption::SendBuffer(0),
+    }
+}
+
 impl State {
     fn complete(&mut self, nth: usize, result: i32, more: bool, buffer: Option<u16>) {
         let asked = &mut self.asked[nth];
@@ -331,7 +345,13 @@ unsafe impl Backend for Scripted {
             Control::LocalAddress(_) | Control::PeerAddress(_) => {
                 Ok(Reply::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))))
             }
-            Control::SetNoDelay(..) | Control::Shutdown(..) => Ok(Reply::Done),
+            Control::SetNoDelay(..)
+            | Control::Shutdown(..)
+            | Control::Set(..)
+            | Control::Bind(..)
+            | Control::StartListening(..) => Ok(Reply::Done),
+            Control::Get(_, name) => Ok(Reply::Option(unset(*name))),
+            Control::TakeError(_) => Ok(Reply::Error(None)),
             Control::NoDelay(_) => Ok(Reply::Flag(false)),
             Control::Unread(_) | Control::Unsent(_) | Control::Discard(..) => Ok(Reply::Count(0)),
         }

@@ -13,10 +13,10 @@ use crate::error::SubmitError;
 use crate::event::EventKind;
 use crate::event_loop::Loop;
 use crate::limits::{LINGER_BYTES_MAX, LINGER_NS_MAX, LINGER_PAUSE_NS_MAX, LINGER_PAUSE_NS_MIN};
-use crate::op::{Control, Descriptor, Handle, Reply};
+use crate::op::{Control, Descriptor, Handle, Reply, SocketOption};
 use crate::tables::NONE;
 use crate::tables::slots::State;
-use crate::tables::sockets::{DescriptorKind, Phase};
+use crate::tables::sockets::{DescriptorKind, Linger, Phase};
 
 /// Unread bytes thrown away in one call.
 const DISCARD_BYTES: u32 = 1 << 20;
@@ -36,6 +36,7 @@ impl Loop {
         let first = self.closing;
         let socket = self.sockets.get_mut(row);
         socket.close = slot;
+        socket.lent = false;
         socket.phase = Phase::Closing;
         socket.previous = NONE;
         socket.next = first;
@@ -45,11 +46,15 @@ impl Loop {
         self.closing = row;
         self.cancel_for_close(row);
         self.try_close(row);
-        let socket = self.sockets.get_mut(row);
+        let socket = self.sockets.get(row);
         if socket.phase == Phase::Closing {
-            let now = self.driver.now();
-            let deadline = now.saturating_add(LINGER_NS_MAX);
-            socket.deadline_ns = deadline;
+            let bound_ns = match socket.linger {
+                Linger::Default => LINGER_NS_MAX,
+                Linger::AtMost(bound_ns) => bound_ns,
+                Linger::Reset => 0,
+            };
+            let deadline = self.driver.now().saturating_add(bound_ns);
+            self.sockets.get_mut(row).deadline_ns = deadline;
             self.check_at(row, deadline);
         }
         Ok(handle)
@@ -57,16 +62,21 @@ impl Loop {
 
     /// Cancels what a close does not wait for: receives, accepts, polls, a connect.
     fn cancel_for_close(&mut self, row: u32) {
+        let sending = self.sockets.get(row).send.current;
+        if sending != NONE && self.slots.get(sending).kind == EventKind::Connect {
+            self.cancel_sends(row);
+        }
+        self.cancel_waiting_on(row);
+    }
+
+    /// Cancels receives, accepts and polls.
+    pub(super) fn cancel_waiting_on(&mut self, row: u32) {
         while let Some(index) = self.sockets.get(row).receive.waiting.first() {
             self.cancel_slot(index);
         }
         let current = self.sockets.get(row).receive.current;
         if current != NONE {
             self.cancel_slot(current);
-        }
-        let sending = self.sockets.get(row).send.current;
-        if sending != NONE && self.slots.get(sending).kind == EventKind::Connect {
-            self.cancel_sends(row);
         }
         let mut other = self.sockets.get(row).others.first();
         while let Some(index) = other {
@@ -94,7 +104,10 @@ impl Loop {
         if socket.phase != Phase::Closing || !socket.is_idle() {
             return;
         }
-        let at_once = socket.kind != DescriptorKind::Stream || socket.saw_end || socket.overdue;
+        let at_once = socket.kind != DescriptorKind::Stream
+            || socket.saw_end
+            || socket.overdue
+            || socket.linger == Linger::Reset;
         if at_once || !self.has_unread_or_unsent(row) {
             self.close_now(row);
             return;
@@ -106,7 +119,11 @@ impl Loop {
         let now = self.driver.now();
         let socket = self.sockets.get_mut(row);
         socket.phase = Phase::Lingering;
-        socket.deadline_ns = socket.deadline_ns.min(now.saturating_add(LINGER_NS_MAX));
+        let bound_ns = match socket.linger {
+            Linger::AtMost(bound_ns) => bound_ns,
+            Linger::Default | Linger::Reset => LINGER_NS_MAX,
+        };
+        socket.deadline_ns = socket.deadline_ns.min(now.saturating_add(bound_ns));
         socket.pause_ns = LINGER_PAUSE_NS_MIN;
         self.check_at(row, now.saturating_add(LINGER_PAUSE_NS_MIN));
     }
@@ -121,7 +138,15 @@ impl Loop {
         let fd = self.sockets.get(row).fd;
         match self.driver.control(&control(fd)) {
             Ok(Reply::Count(count)) => count,
-            Ok(Reply::Done | Reply::Opened(_) | Reply::Address(_) | Reply::Flag(_)) | Err(_) => 0,
+            Ok(
+                Reply::Done
+                | Reply::Opened(_)
+                | Reply::Address(_)
+                | Reply::Flag(_)
+                | Reply::Option(_)
+                | Reply::Error(_),
+            )
+            | Err(_) => 0,
         }
     }
 
@@ -144,6 +169,12 @@ impl Loop {
         }
         if self.closing == NONE {
             self.closing_check_ns = u64::MAX;
+        }
+        if let Linger::AtMost(_) = self.sockets.get(row).linger {
+            // close(2) would wait for the peer and block the thread, on a non-blocking socket too.
+            let off = Control::Set(fd, SocketOption::Linger(None));
+            self.counts.immediate.closing += 1;
+            let _ = self.driver.control(&off);
         }
         self.counts.immediate.closes += 1;
         self.driver.release(fd);
@@ -239,9 +270,14 @@ impl Loop {
                         return false;
                     }
                 }
-                Ok(Reply::Done | Reply::Opened(_) | Reply::Address(_) | Reply::Flag(_)) => {
-                    return false;
-                }
+                Ok(
+                    Reply::Done
+                    | Reply::Opened(_)
+                    | Reply::Address(_)
+                    | Reply::Flag(_)
+                    | Reply::Option(_)
+                    | Reply::Error(_),
+                ) => return false,
                 Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
             }
         }

@@ -5,6 +5,7 @@ use crate::backend::Completion;
 use crate::event::{Event, EventKind, HAS_BUFFER, HAS_DESCRIPTOR, HAS_ORPHAN, MORE, NONEMPTY};
 use crate::event_loop::Loop;
 use crate::tables::NONE;
+use crate::tables::orphans::Ended;
 use crate::tables::slots::{CANCEL_REQUESTED, FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
 use crate::tables::sockets::{Phase, direction_of};
 
@@ -135,7 +136,8 @@ impl Loop {
         if slot.has(SENDING) {
             self.buffers.end_sending(slot.extra as u16);
         }
-        let event = self.final_event(index, result);
+        let sent = self.sent_so_far(index);
+        let event = self.final_event(index, if sent > 0 { sent } else { result });
         self.put_done(index, &event);
     }
 
@@ -222,9 +224,12 @@ impl Loop {
             }
             return Verdict::Event(self.final_event(index, answer.result));
         }
+        // A connection inherits its listener's options (sk_clone_lock).
+        let linger = self.sockets.get(slot.socket).linger;
         let socket = self.sockets.get_mut(reserved);
         socket.fd = answer.result;
         socket.phase = Phase::Open;
+        socket.linger = linger;
         let mut event = self.final_event(index, 0);
         event.payload = self.sockets.descriptor(reserved).to_bits();
         event.flags |= HAS_DESCRIPTOR;
@@ -316,19 +321,35 @@ impl Loop {
         let canceled = slot.has(CANCEL_REQUESTED);
         if result > 0 {
             slot.progress += result as u32;
-            if slot.progress < slot.length && !canceled {
+            let partly = slot.progress < slot.length;
+            if !canceled && (partly || slot.has(OWNED) && self.begin_next_part(index)) {
                 return Verdict::Again;
             }
         }
         if result == -libc::EINTR && !canceled {
             return Verdict::Again;
         }
-        let progress = slot.progress as i32;
+        let slot = self.slots.get(index);
         if slot.has(SENDING) {
             self.buffers.end_sending(slot.extra as u16);
         }
         // What has gone beats the error; the next send will meet it again.
-        Verdict::Event(self.final_event(index, if progress > 0 { progress } else { result }))
+        let sent = self.sent_so_far(index);
+        Verdict::Event(self.final_event(index, if sent > 0 { sent } else { result }))
+    }
+
+    /// What a send that ends has sent, in all its steps, as far as an event's result can say. Of a
+    /// buffer of its own the orphan's row says exactly.
+    fn sent_so_far(&mut self, index: u32) -> i32 {
+        let slot = self.slots.get(index);
+        if slot.kind != EventKind::Send {
+            return 0;
+        }
+        let sent = slot.offset + u64::from(slot.progress);
+        if slot.has(OWNED) {
+            self.orphans.set_sent(slot.extra, sent);
+        }
+        i32::try_from(sent).unwrap_or(i32::MAX)
     }
 
     /// An event that ends the operation, unless `MORE` is added.
@@ -343,9 +364,12 @@ impl Loop {
             flags: 0,
         };
         if slot.has(OWNED) {
-            if let Some(orphan) = self.orphans.end(slot.extra) {
-                event.flags |= HAS_ORPHAN;
-                event.payload = u64::from(orphan.generation) << 32 | u64::from(orphan.index);
+            match self.orphans.end(slot.extra) {
+                Ended::Kept(orphan) => {
+                    event.flags |= HAS_ORPHAN;
+                    event.payload = u64::from(orphan.generation) << 32 | u64::from(orphan.index);
+                }
+                Ended::Abandoned(bytes) => self.free_bytes(bytes),
             }
         }
         event

@@ -7,8 +7,8 @@ use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use crate::error::SubmitError;
 use crate::event_loop::Loop;
-use crate::op::{Control, Descriptor, Reply};
-use crate::tables::sockets::{DescriptorKind, Phase};
+use crate::op::{Control, Descriptor, Reply, SocketOption};
+use crate::tables::sockets::{DescriptorKind, Linger, Phase};
 
 impl Loop {
     /// Does a cold call.
@@ -27,7 +27,12 @@ impl Loop {
             | Control::Unread(_)
             | Control::Unsent(_)
             | Control::Discard(..)
-            | Control::Shutdown(..) => None,
+            | Control::Shutdown(..)
+            | Control::Set(..)
+            | Control::Get(..)
+            | Control::TakeError(_)
+            | Control::Bind(..)
+            | Control::StartListening(..) => None,
         };
         let lowered = self.lower(control)?;
         if let Control::Shutdown(descriptor, Shutdown::Read | Shutdown::Both) = control {
@@ -49,21 +54,60 @@ impl Loop {
                     socket.phase = Phase::Open;
                     return Ok(Reply::Opened(self.sockets.descriptor(row)));
                 }
-                Ok(Reply::Done | Reply::Address(_) | Reply::Count(_) | Reply::Flag(_)) | Err(_) => {
-                    self.sockets.free(row)
-                }
+                Ok(
+                    Reply::Done
+                    | Reply::Address(_)
+                    | Reply::Count(_)
+                    | Reply::Flag(_)
+                    | Reply::Option(_)
+                    | Reply::Error(_),
+                )
+                | Err(_) => self.sockets.free(row),
             }
         }
-        match reply? {
+        let reply = reply?;
+        self.note(control)?;
+        match reply {
             Reply::Done => Ok(Reply::Done),
             Reply::Address(address) => Ok(Reply::Address(address)),
             Reply::Count(count) => Ok(Reply::Count(count)),
             Reply::Flag(flag) => Ok(Reply::Flag(flag)),
+            Reply::Option(option) => Ok(Reply::Option(option)),
+            Reply::Error(errno) => Ok(Reply::Error(errno)),
             Reply::Opened(fd) => {
                 self.driver.release(fd);
                 Err(io::Error::other("the backend opened a descriptor nobody asked for"))
             }
         }
+    }
+
+    /// What a call that succeeded changes for the loop.
+    fn note(&mut self, control: Control<Descriptor>) -> Result<(), SubmitError> {
+        match control {
+            Control::Set(descriptor, SocketOption::Linger(bound)) => {
+                let row = self.open(descriptor)?;
+                self.sockets.get_mut(row).linger = Linger::from(bound);
+            }
+            Control::StartListening(descriptor, _) => {
+                let row = self.open(descriptor)?;
+                self.sockets.get_mut(row).kind = DescriptorKind::Listener;
+            }
+            Control::Listen { .. }
+            | Control::OpenStream { .. }
+            | Control::LocalAddress(_)
+            | Control::PeerAddress(_)
+            | Control::SetNoDelay(..)
+            | Control::NoDelay(_)
+            | Control::Unread(_)
+            | Control::Unsent(_)
+            | Control::Discard(..)
+            | Control::Shutdown(..)
+            | Control::Set(..)
+            | Control::Get(..)
+            | Control::TakeError(_)
+            | Control::Bind(..) => {}
+        }
+        Ok(())
     }
 
     /// The call with the kernel's number in place of ours.
@@ -80,6 +124,13 @@ impl Loop {
             Control::Unsent(descriptor) => Control::Unsent(fd(descriptor)?),
             Control::Discard(descriptor, bytes) => Control::Discard(fd(descriptor)?, bytes),
             Control::Shutdown(descriptor, how) => Control::Shutdown(fd(descriptor)?, how),
+            Control::Set(descriptor, option) => Control::Set(fd(descriptor)?, option),
+            Control::Get(descriptor, name) => Control::Get(fd(descriptor)?, name),
+            Control::TakeError(descriptor) => Control::TakeError(fd(descriptor)?),
+            Control::Bind(descriptor, address) => Control::Bind(fd(descriptor)?, address),
+            Control::StartListening(descriptor, backlog) => {
+                Control::StartListening(fd(descriptor)?, backlog)
+            }
         })
     }
 

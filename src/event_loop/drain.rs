@@ -1,11 +1,13 @@
 #![deny(unsafe_code)]
 //! Shutdown: cancel everything, wait until every operation has ended, only then free.
 
+use std::net::Shutdown;
 use std::time::Duration;
 
 use crate::event::Event;
 use crate::event_loop::driver::Driver;
 use crate::event_loop::{Loop, Wait};
+use crate::op::Control;
 use crate::tables::slots::State;
 use crate::tables::sockets::Phase;
 
@@ -85,7 +87,11 @@ impl Loop {
             }
         }
         for row in 0..self.sockets.touched() {
-            if self.sockets.get(row).phase == Phase::Open {
+            if self.sockets.get(row).lent {
+                // Its object closes it; the stream ends here.
+                let fd = self.sockets.get(row).fd;
+                let _ = self.driver.control(&Control::Shutdown(fd, Shutdown::Write));
+            } else if self.sockets.get(row).phase == Phase::Open {
                 let descriptor = self.sockets.descriptor(row);
                 // The descriptor is open, so there is nothing to refuse.
                 let _ = self.begin_close(descriptor, 0);

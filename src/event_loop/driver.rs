@@ -4,10 +4,15 @@
 //! A backend's `submit` and `attach` are unsafe to call: they hand it memory. The loop keeps the
 //! memory's promise: requests point at its own tables and buffers, at buffers it keeps, or at memory
 //! whose validity was promised by whoever built the operation, and it drops the backend before them.
+//!
+//! Numbers leave the loop as owned or borrowed descriptors in two places: `into_owned` is for a row
+//! that was just freed, so the loop never uses the number again; `lent` is for a row that is marked
+//! as lent, which the loop closes only when the object it is borrowed from is dropped, also if the
+//! loop's own end comes first (`drain` leaves it open, the runtime keeps it for the object).
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use crate::backend::{
@@ -101,4 +106,19 @@ impl Driver {
     pub(crate) fn statistics(&self) -> BackendStatistics {
         forward!(self, backend => backend.statistics())
     }
+}
+
+/// A descriptor that the loop has given up.
+pub(super) fn into_owned(fd: RawFd) -> OwnedFd {
+    // SAFETY: the row that named it was freed in the same call (`give_up`), without a close: the
+    // number is open, and this is its only owner.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A descriptor for as long as its object is borrowed. `fd` is the answer of
+/// [`Loop::lend`](crate::Loop) for the descriptor that `object` owns.
+pub(crate) fn lent<T>(_object: &T, fd: RawFd) -> BorrowedFd<'_> {
+    // SAFETY: the row is marked as lent, so it is closed when the object is dropped and no sooner
+    // (see the top of this file); the borrow ends before that.
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }

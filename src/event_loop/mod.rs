@@ -10,6 +10,8 @@ mod create;
 mod drain;
 mod driver;
 mod immediate;
+mod lend;
+mod owned;
 mod statistics;
 mod submit;
 mod tick;
@@ -20,12 +22,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use drain::Drained;
+pub(crate) use driver::lent;
 pub use statistics::{ImmediateCalls, Statistics, Waits};
 pub use tick::Wait;
 
 use crate::error::SubmitError;
 use crate::event_loop::driver::Driver;
-use crate::op::{BufferId, Descriptor, OrphanId};
+use crate::op::{BufferId, Descriptor};
 use crate::options::Options;
 use crate::tables::arena::Arena;
 use crate::tables::buffers::Buffers;
@@ -163,16 +166,6 @@ impl Loop {
     #[track_caller]
     pub fn return_buffer(&mut self, buffer: BufferId) {
         self.buffers.give_back(buffer);
-    }
-
-    /// Takes an operation's own buffer out, after its final event.
-    pub fn reclaim(&mut self, orphan: OrphanId) -> Option<Vec<u8>> {
-        self.orphans.reclaim(orphan)
-    }
-
-    /// Says that nobody will reclaim the buffer: it is freed now or with the final event.
-    pub fn abandon(&mut self, orphan: OrphanId) {
-        self.orphans.abandon(orphan);
     }
 
     /// The row of an open descriptor.

@@ -11,21 +11,19 @@ use crate::error::SubmitError;
 use crate::event::EventKind;
 use crate::event_loop::Loop;
 use crate::event_loop::complete::{Answer, Verdict};
-use crate::op::{
-    Action, BufferId, Descriptor, Handle, Interest, Operation, OrphanId, OwnedOperation,
-};
+use crate::op::{Action, BufferId, Descriptor, Handle, Interest, Operation};
 use crate::tables::NONE;
-use crate::tables::slots::{FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
+use crate::tables::slots::{FILLING, MULTISHOT, PICKED, SENDING, State};
 use crate::tables::sockets::{DescriptorKind, Direction, Phase, direction_of};
 
 /// What a slot needs beyond its kind.
 #[derive(Default)]
-struct Parameters {
-    pointer: u64,
-    offset: u64,
-    length: u32,
-    extra: u32,
-    flags: u8,
+pub(super) struct Parameters {
+    pub(super) pointer: u64,
+    pub(super) offset: u64,
+    pub(super) length: u32,
+    pub(super) extra: u32,
+    pub(super) flags: u8,
 }
 
 impl Loop {
@@ -86,49 +84,6 @@ impl Loop {
                 self.enqueue(EventKind::Write, descriptor, memory, user_data)
             }
             Action::Timer { deadline_ns, period_ns } => self.arm(deadline_ns, period_ns, user_data),
-        }
-    }
-
-    /// Takes an operation with the buffer it works on. The loop keeps the buffer until
-    /// [`reclaim`](Loop::reclaim) or [`abandon`](Loop::abandon), so it is safe to forget.
-    ///
-    /// # Errors
-    /// As for [`submit`](Loop::submit); the buffer comes back.
-    pub fn submit_owned(
-        &mut self,
-        operation: OwnedOperation,
-        bytes: Vec<u8>,
-        user_data: u64,
-    ) -> Result<(Handle, OrphanId), (SubmitError, Vec<u8>)> {
-        if let Err(error) = self.check() {
-            return Err((error, bytes));
-        }
-        let (kind, descriptor, offset) = match operation {
-            OwnedOperation::ReadAt { descriptor, offset } => (EventKind::Read, descriptor, offset),
-            OwnedOperation::WriteAt { descriptor, offset } => {
-                (EventKind::Write, descriptor, offset)
-            }
-            OwnedOperation::Receive { descriptor } => (EventKind::Receive, descriptor, 0),
-            OwnedOperation::Send { descriptor } => (EventKind::Send, descriptor, 0),
-        };
-        let orphan = match self.orphans.keep(bytes) {
-            Ok(orphan) => orphan,
-            Err(bytes) => return Err((self.full(EventKind::Read), bytes)),
-        };
-        let (pointer, length) = self.orphans.address(orphan.index);
-        let parameters = Parameters {
-            pointer: pointer as u64,
-            offset,
-            length: length.min(crate::limits::TRANSFER_BYTES_MAX as usize) as u32,
-            extra: orphan.index,
-            flags: OWNED,
-        };
-        match self.enqueue(kind, descriptor, parameters, user_data) {
-            Ok(handle) => Ok((handle, orphan)),
-            Err(error) => {
-                self.orphans.end(orphan.index);
-                Err((error, self.orphans.reclaim(orphan).unwrap_or_default()))
-            }
         }
     }
 
@@ -207,7 +162,7 @@ impl Loop {
         Ok(index)
     }
 
-    fn full(&self, kind: EventKind) -> SubmitError {
+    pub(super) fn full(&self, kind: EventKind) -> SubmitError {
         if kind == EventKind::Timer {
             SubmitError::Full { option: "timers", limit: self.options.timers }
         } else {
@@ -215,7 +170,7 @@ impl Loop {
         }
     }
 
-    fn enqueue(
+    pub(super) fn enqueue(
         &mut self,
         kind: EventKind,
         descriptor: Descriptor,

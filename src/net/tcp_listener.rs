@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::limits::BACKLOG_DEFAULT;
@@ -80,14 +81,25 @@ impl TcpListener {
     /// Dropping the future loses nothing: a connection that had arrived goes to the next `accept`.
     ///
     /// # Errors
-    /// The kernel's, for example when the process has too many files open. The listener stays
-    /// usable. An error when the runtime is gone.
+    /// The kernel's. The listener stays usable. An error when the runtime is gone.
+    ///
+    /// When the process or the system has no descriptor or memory left for a connection (`EMFILE`,
+    /// `ENFILE`, `ENOMEM`, `ENOBUFS`), the error is told once, and not again until a connection was
+    /// accepted. Meanwhile this waits, and tries again when the runtime has closed a descriptor, or
+    /// after a pause of [`ACCEPT_PAUSE_NS_MIN`](crate::limits::ACCEPT_PAUSE_NS_MIN) that doubles up
+    /// to [`ACCEPT_PAUSE_NS_MAX`](crate::limits::ACCEPT_PAUSE_NS_MAX). Clients wait in the backlog.
     ///
     /// # Panics
     /// Inside another runtime than the one the listener was bound in.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut turn = Turn { listener: self, ticket: Ticket::default() };
         poll_fn(|cx| turn.listener.poll_ticket(cx, Some(&mut turn.ticket))).await
+    }
+
+    /// The connections, one after another, without end: a [`Stream`](futures_core::Stream) of what
+    /// [`accept`](TcpListener::accept) gives, less the addresses. An error is an item like others.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
     }
 
     /// As [`accept`](TcpListener::accept), polled by hand. Only the task that polled last is woken.
@@ -114,6 +126,14 @@ impl TcpListener {
         self.socket.control(WHAT, Control::LocalAddress).and_then(address_of)
     }
 
+    pub(super) fn from_socket(socket: Socket) -> TcpListener {
+        TcpListener { socket }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     #[track_caller]
     fn poll_ticket(
         &self,
@@ -129,6 +149,7 @@ impl TcpListener {
 }
 
 /// A future's place in the queue for a connection. Dropping it passes its turn on.
+#[derive(Debug)]
 struct Turn<'a> {
     listener: &'a TcpListener,
     ticket: Ticket,
@@ -140,5 +161,36 @@ impl Drop for Turn<'_> {
             return;
         }
         self.listener.socket.give_up(self.ticket);
+    }
+}
+
+/// The connections of a listener; from [`TcpListener::incoming`].
+///
+/// Polled as a [`Stream`](futures_core::Stream) it waits as
+/// [`poll_accept`](TcpListener::poll_accept) does: of several tasks, the one that polled last is
+/// woken. [`next`](Incoming::next) queues as [`accept`](TcpListener::accept) does.
+#[derive(Debug)]
+#[must_use = "it accepts nothing unless it is polled"]
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Incoming<'_> {
+    /// Waits for the next connection. Never `None`. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<io::Result<TcpStream>> {
+        Some(self.listener.accept().await.map(|(stream, _)| stream))
+    }
+}
+
+impl futures_core::Stream for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    #[track_caller]
+    fn poll_next(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<TcpStream>>> {
+        let accepted = self.listener.poll_accept(cx);
+        accepted.map(|accepted| Some(accepted.map(|(stream, _)| stream)))
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use crate::io::{Interest, Ready};
+use crate::net::loop_buf::{LoopBuf, OwnedBuf};
 use crate::net::tcp_stream::TcpStream;
 
 /// The half that reads, borrowed; from [`TcpStream::split`].
@@ -79,6 +81,56 @@ macro_rules! reads {
                 ) -> Poll<io::Result<usize>> {
                     self.stream.poll_read_shared(cx, buffer)
                 }
+
+                /// See [`TcpStream::read_buf`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn read_buf(&mut self) -> io::Result<LoopBuf> {
+                    self.stream.read_buf_shared().await
+                }
+
+                /// See [`TcpStream::peek`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                    self.stream.peek(buffer).await
+                }
+
+                /// See [`TcpStream::readable`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn readable(&self) -> io::Result<()> {
+                    self.stream.readable().await
+                }
+
+                /// See [`TcpStream::ready`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+                    self.stream.ready(interest).await
+                }
+
+                /// See [`TcpStream::try_read`].
+                ///
+                /// # Errors
+                /// As there.
+                #[track_caller]
+                pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+                    self.stream.try_read(buffer)
+                }
+
+                /// See [`TcpStream::try_read_vectored`].
+                ///
+                /// # Errors
+                /// As there.
+                #[track_caller]
+                pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                    self.stream.try_read_vectored(buffers)
+                }
             }
         )*
     };
@@ -110,7 +162,7 @@ macro_rules! writes {
                 /// # Errors
                 /// As there.
                 pub async fn shutdown(&mut self) -> io::Result<()> {
-                    self.stream.shutdown_now()
+                    poll_fn(|cx| self.stream.poll_shutdown_shared(cx)).await
                 }
 
                 /// See [`TcpStream::poll_write`].
@@ -144,8 +196,58 @@ macro_rules! writes {
                 /// # Errors
                 /// As there.
                 #[track_caller]
-                pub fn poll_shutdown(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                    Poll::Ready(self.stream.shutdown_now())
+                pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                    self.stream.poll_shutdown_shared(cx)
+                }
+
+                /// See [`TcpStream::write_vectored`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+                    poll_fn(|cx| self.stream.poll_write_vectored_shared(cx, buffers)).await
+                }
+
+                /// See [`TcpStream::write_owned`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn write_owned<B: OwnedBuf>(&mut self, buffer: B) -> (io::Result<usize>, B) {
+                    self.stream.write_owned_shared(buffer).await
+                }
+
+                /// See [`TcpStream::writable`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn writable(&self) -> io::Result<()> {
+                    self.stream.writable().await
+                }
+
+                /// See [`TcpStream::ready`].
+                ///
+                /// # Errors
+                /// As there.
+                pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+                    self.stream.ready(interest).await
+                }
+
+                /// See [`TcpStream::try_write`].
+                ///
+                /// # Errors
+                /// As there.
+                #[track_caller]
+                pub fn try_write(&self, buffer: &[u8]) -> io::Result<usize> {
+                    self.stream.try_write(buffer)
+                }
+
+                /// See [`TcpStream::try_write_vectored`].
+                ///
+                /// # Errors
+                /// As there.
+                #[track_caller]
+                pub fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+                    self.stream.try_write_vectored(buffers)
                 }
             }
         )*

@@ -2,13 +2,15 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use crate::net::addr::{self, ToSocketAddrs};
 use crate::net::tcp_split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::op::{Control, Operation};
-use crate::runtime::{Socket, Wait, address_of, current_named, done, flag, opened, shared_of};
+use crate::runtime::{Shared, Socket, Wait, address_of, current_named, opened, shared_of};
+use crate::time::try_timeout;
 
 /// A TCP connection.
 ///
@@ -79,8 +81,31 @@ impl TcpStream {
         Err(last.unwrap_or_else(addr::none))
     }
 
+    /// Connects to an address, and gives up after a duration. A connection that is there in time is
+    /// never given up.
+    ///
+    /// Dropping the future closes the half-made connection.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut) when the time was up first; else as
+    /// [`connect`](TcpStream::connect), and when all timers are armed (raise the option `timers`).
+    ///
+    /// # Panics
+    /// Outside a runtime.
+    pub async fn connect_timeout(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+        let loop_id = current_named("TcpStream::connect_timeout").id;
+        match try_timeout(timeout, connect_one(loop_id, address))?.await {
+            Ok(connected) => connected,
+            Err(elapsed) => Err(elapsed.into()),
+        }
+    }
+
     pub(crate) fn from_socket(socket: Socket) -> TcpStream {
         TcpStream { socket }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// Reads what has arrived, up to the buffer's length, and gives the count of bytes; 0 at the
@@ -128,6 +153,17 @@ impl TcpStream {
         poll_fn(|cx| self.poll_write_shared(cx, buffer)).await
     }
 
+    /// As [`write`](TcpStream::write), from several buffers in order.
+    ///
+    /// # Errors
+    /// As [`write`](TcpStream::write).
+    ///
+    /// # Panics
+    /// As [`read`](TcpStream::read).
+    pub async fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_write_vectored_shared(cx, buffers)).await
+    }
+
     /// Writes all of the buffer, in steps. **Dropping the future leaves an unknown part of it
     /// written.**
     ///
@@ -141,7 +177,8 @@ impl TcpStream {
     }
 
     /// Ends the stream that goes to the peer; the peer reads what was written and then 0. Reading
-    /// goes on. If the peer has left already, there is nothing to end.
+    /// goes on. If the peer has left already, there is nothing to end. Waits for writes that go on, of
+    /// [`write_owned`](TcpStream::write_owned).
     ///
     /// # Errors
     /// The kernel's; when the runtime is gone.
@@ -149,7 +186,7 @@ impl TcpStream {
     /// # Panics
     /// As [`read`](TcpStream::read).
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.shutdown_now()
+        poll_fn(|cx| self.poll_shutdown_shared(cx)).await
     }
 
     /// As [`read`](TcpStream::read), polled by hand. The task that polled last is woken.
@@ -196,7 +233,8 @@ impl TcpStream {
         self.poll_write_vectored_shared(cx, buffers)
     }
 
-    /// As [`shutdown`](TcpStream::shutdown), polled by hand. It is ready at once.
+    /// As [`shutdown`](TcpStream::shutdown), polled by hand. It is ready at once unless a
+    /// [`write_owned`](TcpStream::write_owned) goes on. The task that polled last is woken.
     ///
     /// # Errors
     /// As [`shutdown`](TcpStream::shutdown).
@@ -204,8 +242,8 @@ impl TcpStream {
     /// # Panics
     /// As [`read`](TcpStream::read).
     #[track_caller]
-    pub fn poll_shutdown(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.shutdown_now())
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_shutdown_shared(cx)
     }
 
     /// Two halves that borrow the stream, to read and write side by side.
@@ -217,30 +255,6 @@ impl TcpStream {
     /// write half ends the stream that goes to the peer.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         tcp_split::owned(self)
-    }
-
-    /// Whether small segments are sent at once (`TCP_NODELAY`) and not gathered.
-    ///
-    /// # Errors
-    /// The kernel's; when the runtime is gone.
-    ///
-    /// # Panics
-    /// As [`read`](TcpStream::read).
-    #[track_caller]
-    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.socket.control(WHAT, |it| Control::SetNoDelay(it, nodelay)).and_then(done)
-    }
-
-    /// What [`set_nodelay`](TcpStream::set_nodelay) set.
-    ///
-    /// # Errors
-    /// The kernel's; when the runtime is gone.
-    ///
-    /// # Panics
-    /// As [`read`](TcpStream::read).
-    #[track_caller]
-    pub fn nodelay(&self) -> io::Result<bool> {
-        self.socket.control(WHAT, Control::NoDelay).and_then(flag)
     }
 
     /// The address of this end.
@@ -350,23 +364,42 @@ impl TcpStream {
         Ok(())
     }
 
-    /// As [`shutdown_now`](TcpStream::shutdown_now), in a destructor: nobody can be told, and no
-    /// runtime is a wrong one.
     pub(crate) fn end_quietly(&self) {
-        self.socket.control_quietly(|it| Control::Shutdown(it, Shutdown::Write));
+        self.socket.shutdown_quietly();
     }
 
-    /// The runtime queues no sends, so the end is behind everything that was written.
     #[track_caller]
-    pub(crate) fn shutdown_now(&self) -> io::Result<()> {
-        self.socket.control(WHAT, |it| Control::Shutdown(it, Shutdown::Write)).and_then(done)
+    pub(crate) fn poll_shutdown_shared(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shared = self.socket.shared(WHAT)?;
+        shared.poll_shutdown(cx, self.socket.descriptor())
     }
 }
 
 /// One attempt. The socket is owned from its first moment, so that it is closed exactly once,
 /// whether the attempt fails or is dropped.
 async fn connect_one(loop_id: u32, address: SocketAddr) -> io::Result<TcpStream> {
-    let (socket, mut wait) = begin_connect(loop_id, address)?;
+    let shared = shared_of(loop_id, WHAT)?;
+    let socket = open(&shared, address)?;
+    drop(shared);
+    connect_socket(socket, address).await
+}
+
+/// A socket of the address's family, not connected yet.
+pub(super) fn open(shared: &Shared, family_of: SocketAddr) -> io::Result<Socket> {
+    let mut core = shared.core.borrow_mut();
+    let descriptor = core.event_loop.control(Control::OpenStream { family_of }).and_then(opened)?;
+    core.put_stream(descriptor);
+    Ok(Socket::new(shared, descriptor))
+}
+
+/// Connects a socket, which is closed if that fails or is dropped.
+pub(super) async fn connect_socket(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
+    let mut wait = {
+        let shared = socket.shared(WHAT)?;
+        let operation = Operation::connect(socket.descriptor(), address);
+        let key = shared.core.borrow_mut().start(operation)?;
+        Wait::new(shared.id, key)
+    };
     let event = poll_fn(|cx| {
         let shared = socket.shared(WHAT)?;
         wait.poll(&shared, cx).map(Ok::<_, io::Error>)
@@ -374,18 +407,4 @@ async fn connect_one(loop_id: u32, address: SocketAddr) -> io::Result<TcpStream>
     .await?;
     event.result()?;
     Ok(TcpStream { socket })
-}
-
-fn begin_connect(loop_id: u32, address: SocketAddr) -> io::Result<(Socket, Wait)> {
-    let shared = shared_of(loop_id, WHAT)?;
-    let socket = {
-        let mut core = shared.core.borrow_mut();
-        let open = Control::OpenStream { family_of: address };
-        let descriptor = core.event_loop.control(open).and_then(opened)?;
-        core.put_stream(descriptor);
-        Socket::new(&shared, descriptor)
-    };
-    let operation = Operation::connect(socket.descriptor(), address);
-    let key = shared.core.borrow_mut().start(operation)?;
-    Ok((socket, Wait::new(loop_id, key)))
 }

@@ -3,40 +3,46 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::op::{Descriptor, Reply};
+use crate::op::{Descriptor, Reply, SocketOption};
 
 /// The descriptor that was opened.
 pub(crate) fn opened(reply: Reply<Descriptor>) -> io::Result<Descriptor> {
-    match reply {
-        Reply::Opened(descriptor) => Ok(descriptor),
-        Reply::Done | Reply::Address(_) | Reply::Count(_) | Reply::Flag(_) => Err(mismatch()),
-    }
+    let Reply::Opened(descriptor) = reply else { return Err(mismatch()) };
+    Ok(descriptor)
 }
 
 /// The address.
 pub(crate) fn address_of(reply: Reply<Descriptor>) -> io::Result<SocketAddr> {
-    match reply {
-        Reply::Address(address) => Ok(address),
-        Reply::Done | Reply::Opened(_) | Reply::Count(_) | Reply::Flag(_) => Err(mismatch()),
-    }
+    let Reply::Address(address) = reply else { return Err(mismatch()) };
+    Ok(address)
 }
 
 /// On or off.
 pub(crate) fn flag(reply: Reply<Descriptor>) -> io::Result<bool> {
-    match reply {
-        Reply::Flag(flag) => Ok(flag),
-        Reply::Done | Reply::Opened(_) | Reply::Address(_) | Reply::Count(_) => Err(mismatch()),
-    }
+    let Reply::Flag(flag) = reply else { return Err(mismatch()) };
+    Ok(flag)
+}
+
+/// An option's value.
+pub(crate) fn option(reply: Reply<Descriptor>) -> io::Result<SocketOption> {
+    let Reply::Option(option) = reply else { return Err(mismatch()) };
+    Ok(option)
+}
+
+/// The error a socket had, if any.
+pub(crate) fn error_of(reply: Reply<Descriptor>) -> io::Result<Option<io::Error>> {
+    let Reply::Error(errno) = reply else { return Err(mismatch()) };
+    Ok(errno.map(io::Error::from_raw_os_error))
 }
 
 /// Nothing but that it was done.
 pub(crate) fn done(reply: Reply<Descriptor>) -> io::Result<()> {
-    match reply {
-        Reply::Done => Ok(()),
-        Reply::Opened(_) | Reply::Address(_) | Reply::Count(_) | Reply::Flag(_) => Err(mismatch()),
-    }
+    let Reply::Done = reply else { return Err(mismatch()) };
+    Ok(())
 }
 
-fn mismatch() -> io::Error {
+/// The backend answered something else than it was asked.
+#[cold]
+pub(crate) fn mismatch() -> io::Error {
     io::Error::other("rotor: the backend's answer does not fit the question")
 }

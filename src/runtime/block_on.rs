@@ -84,6 +84,7 @@ impl Runtime {
             events: vec![Event::EMPTY; EVENTS_PER_TICK_MAX].into_boxed_slice(),
             undelivered: 0..0,
             held: table(options.sockets)?,
+            resting: table(options.sockets)?,
             held_for_task: false,
             calls_max: 0,
             event_loop,
@@ -97,7 +98,7 @@ impl Runtime {
     /// is touched only as it is used. Larger futures than `task_bytes` come on top.
     pub fn memory_bytes(options: &Options) -> usize {
         let rows = Streams::memory_bytes(options.sockets) + Waits::memory_bytes(waits_max(options));
-        let held = options.sockets as usize * size_of::<crate::op::Descriptor>();
+        let held = 2 * options.sockets as usize * size_of::<crate::op::Descriptor>();
         let events = EVENTS_PER_TICK_MAX * size_of::<Event>();
         let tasks = Executor::memory_bytes(&executor_options(options));
         Loop::memory_bytes(options).saturating_add(tasks).saturating_add(rows + held + events)

@@ -31,7 +31,9 @@ pub(crate) struct Core {
     pub(crate) undelivered: Range<usize>,
     /// Listeners that hold back connections until a table has room; each at most once.
     pub(crate) held: Vec<Descriptor>,
-    /// One of them waits for a task's cell, and not for an operation or a socket.
+    /// Listeners that rest, since the system had no descriptor or memory for a connection.
+    pub(crate) resting: Vec<Descriptor>,
+    /// One of those held waits for a task's cell, and not for an operation or a socket.
     pub(crate) held_for_task: bool,
     /// With this many immediate calls made it is time for a tick.
     pub(crate) calls_max: u64,

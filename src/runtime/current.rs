@@ -5,13 +5,42 @@
 //! finds no runtime, and its runtime closes what is left by itself.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
+use crate::op::Descriptor;
 use crate::runtime::core::Shared;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Shared>>> = const { RefCell::new(None) };
     static LIVE: RefCell<Vec<Weak<Shared>>> = const { RefCell::new(Vec::new()) };
+    static LEFT: RefCell<Vec<Left>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A descriptor that its object has lent out and whose runtime is gone. It is closed when the object
+/// is dropped, and never if it is not: someone may still use the number.
+struct Left {
+    loop_id: u32,
+    descriptor: Descriptor,
+    fd: ManuallyDrop<OwnedFd>,
+}
+
+/// Keeps a descriptor open for an object that outlives its runtime.
+pub(crate) fn leave(loop_id: u32, descriptor: Descriptor, fd: OwnedFd) {
+    let left = Left { loop_id, descriptor, fd: ManuallyDrop::new(fd) };
+    let _ = LEFT.try_with(|kept| kept.borrow_mut().push(left));
+}
+
+/// Closes what was left for an object, if anything was.
+pub(crate) fn close_left(loop_id: u32, descriptor: Descriptor) {
+    let _ = LEFT.try_with(|kept| {
+        let mut kept = kept.borrow_mut();
+        let at = kept.iter().position(|it| it.loop_id == loop_id && it.descriptor == descriptor);
+        if let Some(at) = at {
+            drop(ManuallyDrop::into_inner(kept.swap_remove(at).fd));
+        }
+    });
 }
 
 /// What a panic or an error says of something that only works inside a runtime.
@@ -28,9 +57,19 @@ pub(crate) fn current() -> Option<Rc<Shared>> {
 ///
 /// # Panics
 /// When it is in none. `what` is the function that was called.
+#[inline]
 #[track_caller]
 pub(crate) fn current_named(what: &str) -> Rc<Shared> {
-    current().unwrap_or_else(|| panic!("rotor: {what} {OUTSIDE}"))
+    match current() {
+        Some(shared) => shared,
+        None => outside(what),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn outside(what: &str) -> ! {
+    panic!("rotor: {what} {OUTSIDE}")
 }
 
 /// The loop's clock, in nanoseconds: that of the runtime the thread is in. Outside of all it is the

@@ -1,12 +1,15 @@
 //! From events to wakers: each event of a tick changes one row and wakes who waits there.
 
+use std::net::Shutdown;
 use std::task::Waker;
 
 use crate::event::Event;
-use crate::op::Descriptor;
+use crate::op::{Control, Descriptor};
 use crate::runtime::core::{Core, Shared};
+use crate::runtime::shortage::is_shortage;
 use crate::runtime::streams::{Hand, Receiving, Row};
 use crate::runtime::waits::{Ended, WaitKey, let_go};
+use crate::runtime::watchers::Sides;
 
 /// What an operation was submitted for. It stands in the top four bits of its `user_data`, above 28
 /// bits of a row's index and 32 of its generation.
@@ -25,6 +28,10 @@ pub(crate) enum Tag {
     Close = 5,
     /// A row of [`Waits`](crate::runtime::waits::Waits).
     Wait = 6,
+    /// A send with a buffer of its own: a row of [`Waits`](crate::runtime::waits::Waits) too.
+    Send = 7,
+    /// The end of a listener's pause.
+    Rest = 8,
 }
 
 const INDEX_BITS: u32 = 28;
@@ -46,13 +53,40 @@ const fn unpack(user_data: u64) -> (Option<Tag>, u32, u32) {
         4 => Some(Tag::Accept),
         5 => Some(Tag::Close),
         6 => Some(Tag::Wait),
+        7 => Some(Tag::Send),
+        8 => Some(Tag::Rest),
         _ => None,
     };
     let index = (user_data >> 32) as u32 & ((1 << INDEX_BITS) - 1);
     (tag, index, user_data as u32)
 }
 
-type Wakes = [Option<Waker>; 2];
+pub(crate) type Wakes = [Option<Waker>; 2];
+
+/// Wakes the futures that wait for a stream's readiness when dropped, also by the panic of another
+/// waker.
+struct WakeWatchers<'a> {
+    shared: &'a Shared,
+    descriptor: Descriptor,
+    sides: Sides,
+}
+
+impl Drop for WakeWatchers<'_> {
+    fn drop(&mut self) {
+        let mut from = 0;
+        loop {
+            let waker = {
+                let mut core = self.shared.core.borrow_mut();
+                let stream = core.streams.stream(self.descriptor);
+                stream.and_then(|it| it.watchers.as_mut()?.take(&mut from, self.sides))
+            };
+            match waker {
+                Some(waker) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+}
 
 /// Wakes what is in it when dropped, also by the panic of another waker.
 struct WakeAnyway(Option<Waker>);
@@ -75,14 +109,17 @@ impl Shared {
     /// the rest is looked at by the next call.
     pub(crate) fn dispatch(&self) {
         loop {
-            let wakes = {
+            let (wakes, watched) = {
                 let mut core = self.core.borrow_mut();
                 let Some(index) = core.undelivered.next() else {
                     return;
                 };
                 let event = core.events[index];
-                core.take_note(&event)
+                let watched = core.watched(&event);
+                (core.take_note(&event), watched)
             };
+            let _watchers =
+                watched.map(|(descriptor, sides)| WakeWatchers { shared: self, descriptor, sides });
             wake_all(wakes);
         }
     }
@@ -125,17 +162,73 @@ impl Core {
             Some(Tag::Room) => self.has_room(descriptor),
             Some(Tag::Accept) => self.accepted(descriptor, event),
             Some(Tag::Close) => self.closed(descriptor),
-            Some(Tag::Wait) => match self.waits.end(WaitKey { index, generation }, *event) {
-                Ended::Wake(waker) => [waker, None],
-                Ended::LetGo | Ended::Unknown => self.of_nobody(event),
-            },
+            Some(Tag::Wait) => [self.waited(WaitKey { index, generation }, event), None],
+            Some(Tag::Rest) => {
+                if !event.is_canceled() {
+                    self.resume(descriptor);
+                }
+                [None, None]
+            }
+            Some(Tag::Send) => {
+                let key = WaitKey { index, generation };
+                let stream = self.waits.sends_for(key);
+                let waker = self.waited(key, event);
+                [waker, stream.and_then(|stream| self.sent(stream))]
+            }
             None => self.of_nobody(event),
         }
+    }
+
+    /// Whether futures wait for the readiness that an event may bring.
+    fn watched(&mut self, event: &Event) -> Option<(Descriptor, Sides)> {
+        let (tag, index, generation) = unpack(event.user_data());
+        let sides = match tag? {
+            Tag::Receive | Tag::Fill => Sides::READ,
+            Tag::Room => Sides::WRITE,
+            Tag::Send => Sides::WRITE,
+            Tag::Accept | Tag::Close | Tag::Wait | Tag::Rest => return None,
+        };
+        let descriptor = match tag? {
+            Tag::Send => self.waits.sends_for(WaitKey { index, generation })?,
+            Tag::Receive
+            | Tag::Fill
+            | Tag::Room
+            | Tag::Accept
+            | Tag::Close
+            | Tag::Wait
+            | Tag::Rest => Descriptor { index, generation },
+        };
+        let watched = self.streams.stream(descriptor)?.watchers.is_some();
+        watched.then_some((descriptor, sides))
     }
 
     fn of_nobody(&mut self, event: &Event) -> Wakes {
         let_go(&mut self.event_loop, event);
         [None, None]
+    }
+
+    fn waited(&mut self, key: WaitKey, event: &Event) -> Option<Waker> {
+        match self.waits.end(key, *event) {
+            Ended::Wake(waker) => waker,
+            Ended::LetGo | Ended::Unknown => {
+                let_go(&mut self.event_loop, event);
+                None
+            }
+        }
+    }
+
+    /// A queued send of a stream has ended; after the last it is the writer's turn.
+    fn sent(&mut self, descriptor: Descriptor) -> Option<Waker> {
+        let stream = self.streams.stream(descriptor)?;
+        stream.sending -= 1;
+        if stream.sending > 0 {
+            return None;
+        }
+        if std::mem::take(&mut stream.ends_after_sends) {
+            // Whoever asked for it is gone; closing the stream ends it anyway.
+            let _ = self.event_loop.control(Control::Shutdown(descriptor, Shutdown::Write));
+        }
+        stream.writer.take()
     }
 
     fn received(&mut self, descriptor: Descriptor, event: &Event) -> Wakes {
@@ -156,7 +249,9 @@ impl Core {
             }
             (Ok(_), None) => unreachable!("rotor: bytes were received into no buffer"),
             (Err(error), buffer) => {
-                stream.failed = error.raw_os_error();
+                if !event.is_canceled() {
+                    stream.failed = error.raw_os_error();
+                }
                 if let Some(buffer) = buffer {
                     self.event_loop.return_buffer(buffer);
                 }
@@ -177,6 +272,7 @@ impl Core {
                             hand.end += count;
                         }
                     }
+                    Err(_) if event.is_canceled() => {}
                     Err(error) => stream.failed = error.raw_os_error(),
                 }
                 stream.return_if_empty(&mut self.event_loop);
@@ -198,6 +294,7 @@ impl Core {
         };
         // An error of the poll is the socket's; the next send tells it.
         stream.awaiting_room = false;
+        stream.full = false;
         [stream.writer.take(), None]
     }
 
@@ -207,8 +304,15 @@ impl Core {
         };
         row.accepting = false;
         match (event.result(), event.descriptor()) {
-            (Ok(_), descriptor) => row.accepted = descriptor,
-            (Err(error), _) => row.failed = error.raw_os_error(),
+            (Ok(_), descriptor) => {
+                row.accepted = descriptor;
+                row.shortage = None;
+            }
+            (Err(_), _) if event.is_canceled() => {}
+            (Err(error), _) => match error.raw_os_error() {
+                Some(errno) if is_shortage(errno) => return self.rest(listener, errno),
+                errno => row.failed = errno,
+            },
         }
         row.wake_next()
     }
@@ -220,6 +324,7 @@ impl Core {
             }
             *row = Row::Vacant;
         }
+        self.resume_one();
         [None, None]
     }
 }
@@ -230,7 +335,8 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_out_again() {
-        let tags = [Tag::Receive, Tag::Fill, Tag::Room, Tag::Accept, Tag::Close, Tag::Wait];
+        use Tag::{Accept, Close, Fill, Receive, Rest, Room, Send, Wait};
+        let tags = [Receive, Fill, Room, Accept, Close, Wait, Send, Rest];
         for tag in tags {
             for index in [0, 1, (1 << INDEX_BITS) - 1] {
                 for generation in [0, 1, u32::MAX] {

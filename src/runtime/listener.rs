@@ -136,11 +136,12 @@ impl Core {
         }
     }
 
-    fn arm_accept(&mut self, listener: Descriptor) -> Result<(), SubmitError> {
+    pub(crate) fn arm_accept(&mut self, listener: Descriptor) -> Result<(), SubmitError> {
         let Some(row) = self.streams.listener(listener) else {
             return Err(SubmitError::Closed);
         };
-        if row.accepting || row.accepted.is_some() {
+        let rests = row.shortage.as_ref().is_some_and(|shortage| shortage.rests);
+        if row.accepting || row.accepted.is_some() || rests {
             return Ok(());
         }
         let data = user_data(Tag::Accept, listener.index, listener.generation);
@@ -161,7 +162,7 @@ impl Core {
         }
     }
 
-    fn hold(&mut self, listener: Descriptor) {
+    pub(crate) fn hold(&mut self, listener: Descriptor) {
         let Some(row) = self.streams.listener(listener) else {
             return;
         };

@@ -8,8 +8,9 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::op::Descriptor;
 use crate::runtime::core::Shared;
-use crate::runtime::current::{Entered, unregister};
+use crate::runtime::current::{Entered, leave, unregister};
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
@@ -49,11 +50,17 @@ pub(crate) fn shut_down(shared: Rc<Shared>) -> Report {
     let drained = {
         let _entered = Entered::enter(&shared);
         shared.executor.shut_down();
-        shared.close_all();
+        let lent = shared.close_all();
         shared.drop_wakers();
         let mut core = shared.core.borrow_mut();
         let bound = core.event_loop.options().drain;
-        core.event_loop.drain(bound)
+        let drained = core.event_loop.drain(bound);
+        for descriptor in lent {
+            if let Some(fd) = core.event_loop.give_up(descriptor) {
+                leave(shared.id, descriptor, fd);
+            }
+        }
+        drained
     };
     unregister(shared.id);
     LEAKED.fetch_add(u64::from(drained.leaked), Ordering::Relaxed);
@@ -63,16 +70,23 @@ pub(crate) fn shut_down(shared: Rc<Shared>) -> Report {
 
 impl Shared {
     /// Closes every row still open: of objects that were forgotten, or that outlive the runtime.
-    fn close_all(&self) {
+    /// Those whose descriptor was lent out are left open, and answered.
+    fn close_all(&self) -> Vec<Descriptor> {
         let mut from = 0;
+        let mut lent = Vec::new();
         loop {
             let held = {
                 let mut core = self.core.borrow_mut();
                 let Some(descriptor) = core.streams.next_open(from) else {
-                    return;
+                    return lent;
                 };
                 from = descriptor.index + 1;
-                core.close(descriptor)
+                if core.event_loop.is_lent(descriptor) {
+                    lent.push(descriptor);
+                    core.vacate(descriptor)
+                } else {
+                    core.close(descriptor)
+                }
             };
             drop(held);
         }

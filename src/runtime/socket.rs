@@ -3,12 +3,15 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use crate::error::SubmitError;
 use crate::op::{Control, Descriptor, Reply};
 use crate::runtime::core::Shared;
-use crate::runtime::current::{current, find};
+use crate::runtime::current::{close_left, current, current_named, find};
 use crate::runtime::waiters::Ticket;
+use crate::tables::sockets::DescriptorKind;
 
 /// A descriptor of a loop, owned. It stays on its thread: another thread has another loop.
 pub(crate) struct Socket {
@@ -55,10 +58,18 @@ impl Socket {
         core.event_loop.control(call(self.descriptor))
     }
 
-    /// A cold call whose answer interests nobody, in whatever runtime the thread is.
-    pub(crate) fn control_quietly(&self, call: impl FnOnce(Descriptor) -> Control<Descriptor>) {
+    /// The descriptor is a listener's from here on. Nothing has waited for it before.
+    #[track_caller]
+    pub(crate) fn become_listener(&self, what: &str) -> io::Result<()> {
+        self.shared(what)?.core.borrow_mut().become_listener(self.descriptor);
+        Ok(())
+    }
+
+    /// Ends a stream's writing side in a destructor: nobody can be told, and no runtime is a wrong
+    /// one.
+    pub(crate) fn shutdown_quietly(&self) {
         if let Some(shared) = find(self.loop_id) {
-            let _ = shared.core.borrow_mut().event_loop.control(call(self.descriptor));
+            shared.shutdown_quietly(self.descriptor);
         }
     }
 
@@ -68,6 +79,37 @@ impl Socket {
             shared.give_up(self.descriptor, ticket);
         }
     }
+
+    /// The kernel's descriptor, which stays open until the object is dropped.
+    ///
+    /// # Panics
+    /// As [`shared`](Socket::shared), and when the runtime is gone.
+    #[track_caller]
+    pub(crate) fn as_fd(&self, what: &str) -> BorrowedFd<'_> {
+        let lent = self.shared(what).and_then(|shared| {
+            let lent = shared.core.borrow_mut().event_loop.lend(self.descriptor);
+            lent.ok_or_else(|| SubmitError::Closed.into())
+        });
+        match lent {
+            Ok(fd) => crate::event_loop::lent(self, fd),
+            Err(error) => panic!("rotor: this {what} has no descriptor: {error}"),
+        }
+    }
+
+    /// A future that waited for this stream's readiness is dropped.
+    pub(crate) fn stop_watching(&self, ticket: Ticket) {
+        if let Some(shared) = find(self.loop_id) {
+            shared.stop_watching(self.descriptor, ticket);
+        }
+    }
+}
+
+/// Hands a descriptor, of the kind given and blocking, to the runtime the thread is in.
+#[track_caller]
+pub(crate) fn adopt(fd: OwnedFd, kind: DescriptorKind, what: &str) -> io::Result<Socket> {
+    let shared = current_named(what);
+    let descriptor = shared.core.borrow_mut().adopt(fd, kind)?;
+    Ok(Socket::new(&shared, descriptor))
 }
 
 /// The runtime with a number, for an object of type `what`; errors and panics as
@@ -98,6 +140,7 @@ fn shared_elsewhere(loop_id: u32, inside_another: bool, what: &str) -> io::Resul
 impl Drop for Socket {
     fn drop(&mut self) {
         let Some(shared) = find(self.loop_id) else {
+            close_left(self.loop_id, self.descriptor);
             return;
         };
         let held = shared.core.borrow_mut().close(self.descriptor);

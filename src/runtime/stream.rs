@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use rotor_executor::coop;
 
+use crate::error::SubmitError;
 use crate::event_loop::Loop;
 use crate::limits::DIRECT_READ_BYTES_MIN;
 use crate::op::{Descriptor, Interest, Operation};
@@ -16,10 +17,10 @@ use crate::runtime::core::{Core, Parking, Shared, Step};
 use crate::runtime::dispatch::{Tag, user_data};
 use crate::runtime::streams::{Hand, Receiving, Stream};
 
-type Stepped<T> = Step<io::Result<T>>;
+pub(crate) type Stepped<T> = Step<io::Result<T>>;
 
-fn closed<T>() -> Stepped<T> {
-    Step::Ready(Err(crate::error::SubmitError::Closed.into()))
+pub(crate) fn closed<T>() -> Stepped<T> {
+    Step::Ready(Err(SubmitError::Closed.into()))
 }
 
 impl Shared {
@@ -80,15 +81,20 @@ impl Shared {
     }
 
     /// A ready answer costs its task a part of its budget, and a system call the round one of its.
-    fn spend_if_ready<T>(&self, polled: Poll<T>) -> Poll<T> {
+    pub(crate) fn spend_if_ready<T>(&self, polled: Poll<T>) -> Poll<T> {
         if polled.is_ready() {
             coop::spend();
-            let core = self.core.borrow();
-            if core.event_loop.immediate_calls() >= core.calls_max {
-                self.executor.cut_short();
-            }
+            self.count_calls();
         }
         polled
+    }
+
+    /// Ends the round once it has made its share of system calls.
+    pub(crate) fn count_calls(&self) {
+        let core = self.core.borrow();
+        if core.event_loop.immediate_calls() >= core.calls_max {
+            self.executor.cut_short();
+        }
     }
 
     /// The most bytes [`poll_read_whole`](Shared::poll_read_whole) gathers.
@@ -99,7 +105,7 @@ impl Shared {
 
 impl Stream {
     /// Copies bytes in hand, as many as there are and fit.
-    fn take(&mut self, event_loop: &mut Loop, into: &mut [u8]) -> usize {
+    pub(crate) fn take(&mut self, event_loop: &mut Loop, into: &mut [u8]) -> usize {
         let Some(hand) = &mut self.hand else { return 0 };
         let count = into.len().min((hand.end - hand.start) as usize);
         let end = hand.start + count as u32;
@@ -109,7 +115,7 @@ impl Stream {
         count
     }
 
-    fn take_error(&mut self) -> Option<io::Error> {
+    pub(crate) fn take_error(&mut self) -> Option<io::Error> {
         self.failed.take().map(io::Error::from_raw_os_error)
     }
 }
@@ -153,7 +159,11 @@ impl Core {
     }
 
     /// Waits for the receive in flight, arming one first if there is none.
-    fn arm_receive<T>(&mut self, descriptor: Descriptor, parking: &mut Parking<'_>) -> Stepped<T> {
+    pub(crate) fn arm_receive<T>(
+        &mut self,
+        descriptor: Descriptor,
+        parking: &mut Parking<'_>,
+    ) -> Stepped<T> {
         let Some(stream) = self.streams.stream(descriptor) else {
             return closed();
         };
@@ -161,8 +171,19 @@ impl Core {
         if let Step::NeedsWaker = parked {
             return parked;
         }
+        match self.begin_receive(descriptor) {
+            Ok(()) => parked,
+            Err(error) => Step::Ready(Err(error.into())),
+        }
+    }
+
+    /// Arms a receive if there is none.
+    pub(crate) fn begin_receive(&mut self, descriptor: Descriptor) -> Result<(), SubmitError> {
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return Err(SubmitError::Closed);
+        };
         if stream.receiving != Receiving::No {
-            return parked;
+            return Ok(());
         }
         let submitted = match &stream.hand {
             None => {
@@ -176,13 +197,10 @@ impl Core {
                 self.event_loop.submit_receive_into(descriptor, hand.buffer, hand.end, data)
             }
         };
-        match submitted {
-            Ok(_) => parked,
-            Err(error) => {
-                stream.receiving = Receiving::No;
-                Step::Ready(Err(error.into()))
-            }
+        if submitted.is_err() {
+            stream.receiving = Receiving::No;
         }
+        submitted.map(|_| ())
     }
 
     /// All of `into` or nothing. The bytes gather in the one buffer in hand.
@@ -226,24 +244,39 @@ impl Core {
         let Some(stream) = self.streams.stream(descriptor) else {
             return closed();
         };
+        if stream.sending > 0 {
+            return parking.park(&mut stream.writer);
+        }
         if !stream.awaiting_room && !*blocked {
             match send(&mut self.event_loop) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => *blocked = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    *blocked = true;
+                    stream.full = true;
+                }
                 sent => return Step::Ready(sent),
             }
         }
         let parked = parking.park(&mut stream.writer);
-        if matches!(parked, Step::NeedsWaker) || stream.awaiting_room {
+        if let Step::NeedsWaker = parked {
             return parked;
         }
-        let data = user_data(Tag::Room, descriptor.index, descriptor.generation);
-        match self.event_loop.submit(Operation::poll(descriptor, Interest::Writable), data) {
-            Ok(_) => {
-                stream.awaiting_room = true;
-                parked
-            }
+        match self.await_room(descriptor) {
+            Ok(()) => parked,
             Err(error) => Step::Ready(Err(error.into())),
         }
+    }
+
+    /// Has the writers woken once the socket has room.
+    pub(crate) fn await_room(&mut self, descriptor: Descriptor) -> Result<(), SubmitError> {
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return Err(SubmitError::Closed);
+        };
+        if !stream.awaiting_room {
+            let data = user_data(Tag::Room, descriptor.index, descriptor.generation);
+            self.event_loop.submit(Operation::poll(descriptor, Interest::Writable), data)?;
+            stream.awaiting_room = true;
+        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,9 @@ use crate::event_loop::Loop;
 use crate::op::{BufferId, Descriptor, Operation};
 use crate::runtime::core::{Core, table};
 use crate::runtime::dispatch::{Tag, user_data};
+use crate::runtime::shortage::Shortage;
 use crate::runtime::waiters::Waiters;
+use crate::runtime::watchers::Watchers;
 
 /// Bytes received and not yet read, in a buffer of the loop.
 pub(crate) struct Hand {
@@ -43,8 +45,19 @@ pub(crate) struct Stream {
     pub(crate) failed: Option<i32>,
     /// A poll for room is in flight.
     pub(crate) awaiting_room: bool,
+    /// The socket had no room when last asked.
+    pub(crate) full: bool,
+    /// Sends with buffers of their own that are queued or in flight. Writes wait until there are
+    /// none, so that bytes keep their order.
+    pub(crate) sending: u32,
+    /// The writing side is to be shut once nothing is queued any more.
+    pub(crate) ends_after_sends: bool,
+    /// Leases that are out.
+    pub(crate) leased: u8,
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
+    /// Made when the first future waits for readiness, and kept.
+    pub(crate) watchers: Option<Box<Watchers>>,
 }
 
 impl Stream {
@@ -56,9 +69,24 @@ impl Stream {
             ended: false,
             failed: None,
             awaiting_room: false,
+            full: false,
+            sending: 0,
+            ends_after_sends: false,
+            leased: 0,
             reader: None,
             writer: None,
+            watchers: None,
         }
+    }
+
+    /// Whether a read would not wait.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.in_hand() > 0 || self.failed.is_some() || self.ended
+    }
+
+    /// Whether a write has no reason to expect that it would wait.
+    pub(crate) fn is_writable(&self) -> bool {
+        !self.full && self.sending == 0
     }
 
     /// Gives the buffer in hand back once it is read empty and nothing is received into it.
@@ -87,6 +115,8 @@ pub(crate) struct Listener {
     pub(crate) failed: Option<i32>,
     /// It stands in [`Core::held`](crate::runtime::Core).
     pub(crate) held: bool,
+    /// The system had no descriptor or memory for a connection, and none was accepted since.
+    pub(crate) shortage: Option<Shortage>,
     pub(crate) waiters: Waiters,
     /// Whoever called `poll_accept` last. Woken along with the first in the queue, since nothing
     /// says whether it still cares.
@@ -100,6 +130,7 @@ impl Listener {
             accepting: false,
             failed: None,
             held: false,
+            shortage: None,
             waiters: Waiters::default(),
             poller: None,
         }
@@ -207,14 +238,28 @@ impl Core {
         self.streams.put(&mut self.event_loop, descriptor, row);
     }
 
+    /// A stream that was never used turns into a listener.
+    pub(crate) fn become_listener(&mut self, descriptor: Descriptor) {
+        if let Some(row @ Row::Stream(_)) = self.streams.row(descriptor) {
+            *row = Row::Listener(Box::new(Listener::new()));
+        }
+    }
+
     /// A new file moves into its row.
     pub(crate) fn put_file(&mut self, descriptor: Descriptor) {
         self.streams.put(&mut self.event_loop, descriptor, Row::File);
     }
 
-    /// Closes a descriptor: the row keeps nothing but a buffer that is being received into. What the
-    /// row held is handed out, since dropping its wakers runs foreign code.
+    /// Closes a descriptor. What the row held is handed out, since dropping its wakers runs foreign
+    /// code.
     pub(crate) fn close(&mut self, descriptor: Descriptor) -> Option<Row> {
+        let taken = self.vacate(descriptor)?;
+        self.submit_close(descriptor);
+        Some(taken)
+    }
+
+    /// The row keeps nothing but a buffer that is being received into.
+    pub(crate) fn vacate(&mut self, descriptor: Descriptor) -> Option<Row> {
         let row = self.streams.row(descriptor)?;
         match row {
             Row::Vacant | Row::Closing { .. } => return None,
@@ -235,13 +280,17 @@ impl Core {
                 if listener.held {
                     self.held.retain(|held| *held != descriptor);
                 }
+                self.resting.retain(|resting| *resting != descriptor);
+                let timer = listener.shortage.take().and_then(|shortage| shortage.timer);
+                if let Some(timer) = timer {
+                    self.event_loop.cancel(timer);
+                }
                 if let Some(untaken) = listener.accepted.take() {
                     self.submit_close(untaken);
                 }
             }
             Row::File | Row::Vacant | Row::Closing { .. } => {}
         }
-        self.submit_close(descriptor);
         Some(taken)
     }
 

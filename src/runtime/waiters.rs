@@ -9,6 +9,12 @@ use crate::runtime::core::{Parking, Step};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
+impl Ticket {
+    pub(crate) fn new(number: u64) -> Ticket {
+        Ticket(number)
+    }
+}
+
 /// The queue. The first place is inline: a listener with one waiting task allocates nothing.
 #[derive(Default)]
 pub(crate) struct Waiters {

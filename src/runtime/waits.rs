@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Waker};
 use crate::error::{CreateError, SubmitError};
 use crate::event::Event;
 use crate::event_loop::Loop;
-use crate::op::{Action, Handle, Operation, OwnedOperation};
+use crate::op::{Action, Descriptor, Handle, Operation, OrphanId, OwnedOperation};
 use crate::runtime::core::{Core, Parking, Shared, Step, table};
 use crate::runtime::dispatch::{Tag, user_data};
+use crate::tables::orphans::OwnedBytes;
 
 /// Names a row; stale once the row is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ enum State {
 
 struct Row {
     generation: u32,
+    /// The stream that counts this among its queued sends.
+    sends_for: Option<Descriptor>,
     state: State,
 }
 
@@ -74,13 +77,14 @@ impl Waits {
             };
             self.free = next;
             row.state = pending;
+            row.sends_for = None;
             return Some(WaitKey { index, generation: row.generation });
         }
         if self.rows.len() == self.rows.capacity() {
             return None;
         }
         let index = self.rows.len() as u32;
-        self.rows.push(Row { generation: 1, state: pending });
+        self.rows.push(Row { generation: 1, sends_for: None, state: pending });
         Some(WaitKey { index, generation: 1 })
     }
 
@@ -133,6 +137,11 @@ impl Waits {
         None
     }
 
+    /// The stream whose queued send a row is.
+    pub(crate) fn sends_for(&mut self, key: WaitKey) -> Option<Descriptor> {
+        self.row(key)?.sends_for
+    }
+
     fn remember(&mut self, key: WaitKey, handle: Handle) {
         if let Some(row) = self.row(key) {
             row.state = State::Pending { handle: Some(handle), waker: None };
@@ -162,7 +171,7 @@ impl Core {
         &mut self,
         operation: OwnedOperation,
         buffer: Vec<u8>,
-    ) -> Result<(WaitKey, crate::op::OrphanId), (SubmitError, Vec<u8>)> {
+    ) -> Result<(WaitKey, OrphanId), (SubmitError, Vec<u8>)> {
         let key = match self.take_wait(false) {
             Ok(key) => key,
             Err(error) => return Err((error, buffer)),
@@ -171,6 +180,36 @@ impl Core {
         match self.event_loop.submit_owned(operation, buffer, data) {
             Ok((handle, orphan)) => {
                 self.waits.remember(key, handle);
+                Ok((key, orphan))
+            }
+            Err(refused) => {
+                self.waits.release(key.index);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Queues a send with a buffer of its own. It goes on when its future is dropped.
+    pub(crate) fn start_send(
+        &mut self,
+        descriptor: Descriptor,
+        bytes: OwnedBytes,
+        from: usize,
+    ) -> Result<(WaitKey, OrphanId), (SubmitError, OwnedBytes)> {
+        let key = match self.take_wait(false) {
+            Ok(key) => key,
+            Err(error) => return Err((error, bytes)),
+        };
+        let data = user_data(Tag::Send, key.index, key.generation);
+        match self.event_loop.submit_send(descriptor, bytes, from, data) {
+            Ok((handle, orphan)) => {
+                self.waits.remember(key, handle);
+                if let Some(row) = self.waits.row(key) {
+                    row.sends_for = Some(descriptor);
+                }
+                if let Some(stream) = self.streams.stream(descriptor) {
+                    stream.sending += 1;
+                }
                 Ok((key, orphan))
             }
             Err(refused) => {
@@ -244,9 +283,14 @@ impl Wait {
     }
 }
 
-impl Drop for Wait {
-    fn drop(&mut self) {
-        if self.taken {
+impl Wait {
+    /// Leaves the operation to itself: it runs to its end, and its final event is let go.
+    pub(crate) fn detach(mut self) {
+        self.let_go(false);
+    }
+
+    fn let_go(&mut self, cancel: bool) {
+        if std::mem::replace(&mut self.taken, true) {
             return;
         }
         let Some(shared) = crate::runtime::current::find(self.loop_id) else {
@@ -261,7 +305,7 @@ impl Drop for Wait {
             match &mut row.state {
                 State::Pending { handle, waker } => {
                     let waker = waker.take();
-                    if let Some(handle) = *handle {
+                    if let Some(handle) = handle.filter(|_| cancel) {
                         core.event_loop.cancel(handle);
                     }
                     row.state = State::Abandoned;
@@ -277,5 +321,11 @@ impl Drop for Wait {
             }
         };
         drop(waker);
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.let_go(true);
     }
 }

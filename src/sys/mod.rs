@@ -14,5 +14,6 @@ pub(crate) mod descriptor;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) mod fork;
+mod socket_option;
 #[cfg(target_os = "linux")]
 pub(crate) mod wake;

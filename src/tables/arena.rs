@@ -4,14 +4,19 @@
 //! Tables are raw slices of the arena. What keeps them sound:
 //! - every table is cut from its own range, aligned for its type, and none is cut twice;
 //! - a row is read only below `len`, the rows written so far; memory above is never read;
-//! - the owner ([`Loop`](crate::Loop)) drops its tables before the arena, or leaks both.
+//! - the owner ([`Loop`](crate::Loop)) drops its tables before the arena, or leaks both;
+//! - a lease reads bytes that were received before it began. While it lives, `Buffers` keeps its buffer
+//!   from the kernel and from everybody else, and it owns a share of the memory, which is freed with
+//!   the last share.
 #![allow(unsafe_code)]
 
 use std::alloc::{self, Layout};
+use std::cell::Cell;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::{Index, IndexMut};
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use crate::error::CreateError;
 
@@ -42,13 +47,29 @@ impl Plan {
     }
 }
 
-/// The memory, and how much of it is cut.
-pub(crate) struct Arena {
+/// The memory. The loop has a share of it, and each lease.
+struct Memory {
     base: NonNull<u8>,
+    /// Set when the memory was allocated here and is to be freed here.
+    owned: Cell<Option<Layout>>,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(layout) = self.owned.get() {
+            // SAFETY: allocated in `Arena::new` with this layout. This was the last share: the loop
+            // drops its own only after every operation has ended (or leaks the memory), so neither a
+            // table, nor a lease, nor the kernel uses it.
+            unsafe { alloc::dealloc(self.base.as_ptr(), layout) }
+        }
+    }
+}
+
+/// The loop's share of the memory, and how much of it is cut.
+pub(crate) struct Arena {
+    memory: Rc<Memory>,
     bytes: usize,
     plan: Plan,
-    /// Set when the arena was allocated here and is to be freed here.
-    owned: Option<Layout>,
 }
 
 impl Arena {
@@ -58,10 +79,11 @@ impl Arena {
         let Ok(layout) = Layout::from_size_align(bytes.max(1), ARENA_ALIGN) else {
             return Err(out_of_memory);
         };
-        // SAFETY: the layout's size is above zero. The allocation is owned by this arena and freed
-        // once, in `Drop`.
+        // SAFETY: the layout's size is above zero. The allocation is owned by `Memory` and freed once,
+        // in its `Drop`.
         let base = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(out_of_memory)?;
-        Ok(Arena { base, bytes, plan: Plan::default(), owned: Some(layout) })
+        let memory = Rc::new(Memory { base, owned: Cell::new(Some(layout)) });
+        Ok(Arena { memory, bytes, plan: Plan::default() })
     }
 
     /// Uses memory the program hands in for good.
@@ -76,7 +98,8 @@ impl Arena {
             return Err(CreateError::MemoryTooSmall { needed: needed + ARENA_ALIGN - 1, given });
         }
         let base = NonNull::from(&mut memory[skip..]).cast::<u8>();
-        Ok(Arena { base, bytes: needed, plan: Plan::default(), owned: None })
+        let memory = Rc::new(Memory { base, owned: Cell::new(None) });
+        Ok(Arena { memory, bytes: needed, plan: Plan::default() })
     }
 
     /// Cuts a table of at most `rows`.
@@ -84,13 +107,13 @@ impl Arena {
         let start = self.plan.table::<T>(rows);
         assert!(self.plan.bytes <= self.bytes, "the arena was planned too small");
         // SAFETY: `start` lies in the allocation, checked above, so the pointer stays in bounds.
-        let first = unsafe { self.base.add(start) }.cast::<T>();
+        let first = unsafe { self.memory.base.add(start) }.cast::<T>();
         Table { first, len: 0, capacity: rows }
     }
 
-    /// Never frees the memory: something may still write it.
+    /// Never frees the memory, whoever has a share: something may still write it.
     pub(crate) fn leak(&mut self) {
-        self.owned = None;
+        self.memory.owned.set(None);
     }
 
     /// Cuts plain bytes.
@@ -98,17 +121,7 @@ impl Arena {
         let start = self.plan.range(bytes, align);
         assert!(self.plan.bytes <= self.bytes, "the arena was planned too small");
         // SAFETY: as in `table`.
-        unsafe { self.base.add(start) }
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        if let Some(layout) = self.owned {
-            // SAFETY: allocated in `new` with this layout. The loop drops its arena only after
-            // every operation has ended (or leaks it), so neither a table nor the kernel uses it.
-            unsafe { alloc::dealloc(self.base.as_ptr(), layout) }
-        }
+        unsafe { self.memory.base.add(start) }
     }
 }
 
@@ -195,8 +208,8 @@ impl<T> fmt::Debug for Table<T> {
 }
 
 /// The receive buffers, as one range of bytes. The kernel writes the parts that are out to it.
-#[derive(Debug)]
 pub(crate) struct BufferBytes {
+    memory: Rc<Memory>,
     base: NonNull<u8>,
     count: u32,
     bytes: u32,
@@ -205,7 +218,7 @@ pub(crate) struct BufferBytes {
 impl BufferBytes {
     pub(crate) fn new(arena: &mut Arena, count: u32, bytes: u32) -> BufferBytes {
         let base = arena.range(count as usize * bytes as usize, ARENA_ALIGN);
-        BufferBytes { base, count, bytes }
+        BufferBytes { memory: arena.memory.clone(), base, count, bytes }
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -232,6 +245,21 @@ impl BufferBytes {
         unsafe { std::slice::from_raw_parts(first, (end - start) as usize) }
     }
 
+    /// Bytes as a lease. The caller ([`Buffers`]) has checked as for [`read`](BufferBytes::read), and
+    /// keeps the buffer from everybody until the lease comes back.
+    ///
+    /// [`Buffers`]: crate::tables::buffers::Buffers
+    pub(crate) fn lease(&self, buffer: u16, start: u32, end: u32) -> LeasedBytes {
+        let bytes = self.read(buffer, start, end);
+        let (first, length) = (NonNull::from(bytes).cast::<u8>(), end - start);
+        LeasedBytes { memory: self.memory.clone(), first, length, buffer }
+    }
+
+    /// Whether a lease is of these buffers.
+    pub(crate) fn leased(&self, lease: &LeasedBytes) -> bool {
+        Rc::ptr_eq(&self.memory, &lease.memory)
+    }
+
     /// Moves bytes to the buffer's start. No request on the buffer is in flight (`Buffers` checks).
     pub(crate) fn compact(&mut self, buffer: u16, start: u32, end: u32) {
         assert!(start <= end && end <= self.bytes);
@@ -239,6 +267,39 @@ impl BufferBytes {
         let to = self.address_of(buffer, 0);
         // SAFETY: both ranges lie in the buffer; `copy` allows them to overlap.
         unsafe { std::ptr::copy(from, to, (end - start) as usize) };
+    }
+}
+
+impl fmt::Debug for BufferBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufferBytes({} of {} bytes)", self.count, self.bytes)
+    }
+}
+
+/// Received bytes on loan, and a share of the memory they lie in. They are not written while this
+/// lives. It stays on the loop's thread.
+pub(crate) struct LeasedBytes {
+    memory: Rc<Memory>,
+    first: NonNull<u8>,
+    length: u32,
+    buffer: u16,
+}
+
+impl LeasedBytes {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `BufferBytes::lease` made the range from bytes that were received; until this comes
+        // back nobody else gets the buffer (`Buffers`), and the share keeps the memory.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.length as usize) }
+    }
+
+    pub(crate) fn buffer(&self) -> u16 {
+        self.buffer
+    }
+}
+
+impl fmt::Debug for LeasedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeasedBytes({} of buffer {})", self.length, self.buffer)
     }
 }
 
@@ -267,16 +328,44 @@ mod tests {
 
     #[test]
     fn rows_are_dropped_once() {
-        let counter = std::rc::Rc::new(());
+        let counter = Rc::new(());
         let mut plan = Plan::default();
-        plan.table::<std::rc::Rc<()>>(4);
+        plan.table::<Rc<()>>(4);
         let mut arena = Arena::new(plan.bytes()).unwrap();
         let mut table = arena.table(4);
         table.push(counter.clone());
         table.push(counter.clone());
-        assert_eq!(std::rc::Rc::strong_count(&counter), 3);
+        assert_eq!(Rc::strong_count(&counter), 3);
         drop(table);
-        assert_eq!(std::rc::Rc::strong_count(&counter), 1);
+        assert_eq!(Rc::strong_count(&counter), 1);
+    }
+
+    #[test]
+    fn a_lease_keeps_the_memory_after_everything_else_is_gone() {
+        for leaked in [false, true] {
+            let mut plan = Plan::default();
+            plan.range(3 * 64, ARENA_ALIGN);
+            let mut arena = Arena::new(plan.bytes()).unwrap();
+            let bytes = BufferBytes::new(&mut arena, 3, 64);
+            // SAFETY: 64 bytes of the buffer, which nobody else uses.
+            unsafe { bytes.address_of(1, 0).write_bytes(7, 64) };
+            let (lease, other) = (bytes.lease(1, 10, 20), bytes.lease(1, 0, 64));
+            assert!(bytes.leased(&lease) && lease.buffer() == 1);
+            let count = Rc::strong_count(&lease.memory);
+            drop(bytes);
+            if leaked {
+                arena.leak();
+            }
+            drop(arena);
+            assert_eq!(Rc::strong_count(&lease.memory), count - 2);
+            drop(other);
+            assert_eq!(lease.bytes(), [7; 10]);
+            if leaked {
+                // For the leak check of an interpreter: what the kernel might use is freed by hand.
+                let layout = Layout::from_size_align(plan.bytes(), ARENA_ALIGN).unwrap();
+                lease.memory.owned.set(Some(layout));
+            }
+        }
     }
 
     #[test]

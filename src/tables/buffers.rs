@@ -1,14 +1,15 @@
 #![deny(unsafe_code)]
 //! The receive buffers: who has each one.
 //!
-//! A buffer is free, provided to the backend, or held: named by an event and not yet returned. While
+//! A buffer is free, provided to the backend, or held: named by an event and not yet returned, or on
+//! loan to a lease. While
 //! a receive fills the rest of a held buffer, only the bytes before that may be looked at.
 
 use std::ops::Range;
 
 use crate::op::BufferId;
 use crate::tables::NONE;
-use crate::tables::arena::{Arena, BufferBytes, Plan, Table};
+use crate::tables::arena::{Arena, BufferBytes, LeasedBytes, Plan, Table};
 use crate::tables::slots::Usage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ enum Holder {
     Filling,
     /// Held, and a send reads it.
     Sending,
+    /// Held by a lease, which may outlive the loop.
+    Leased,
 }
 
 #[derive(Debug)]
@@ -102,7 +105,10 @@ impl Buffers {
 
     fn held(&self, buffer: BufferId) -> &Row {
         let row = &self.rows[u32::from(buffer.0)];
-        let held = matches!(row.holder, Holder::Held | Holder::Filling | Holder::Sending);
+        let held = match row.holder {
+            Holder::Held | Holder::Filling | Holder::Sending => true,
+            Holder::Free | Holder::Provided | Holder::Leased => false,
+        };
         assert!(held, "rotor: {buffer:?} is not held; it was returned already");
         row
     }
@@ -167,6 +173,24 @@ impl Buffers {
         assert!(range.end <= row.filled && range.start <= range.end);
         self.bytes.compact(buffer.0, range.start, range.end);
         self.rows[u32::from(buffer.0)].filled = range.end - range.start;
+    }
+
+    /// Lends received bytes of a held buffer, which is nobody else's until they come back.
+    #[track_caller]
+    pub(crate) fn lease(&mut self, buffer: BufferId, range: Range<u32>) -> LeasedBytes {
+        self.check_idle(buffer, range.end);
+        self.rows[u32::from(buffer.0)].holder = Holder::Leased;
+        self.bytes.lease(buffer.0, range.start, range.end)
+    }
+
+    /// Takes a lease back.
+    pub(crate) fn end_lease(&mut self, lease: LeasedBytes) {
+        assert!(self.bytes.leased(&lease), "rotor: a lease came back to another loop");
+        let buffer = lease.buffer();
+        debug_assert_eq!(self.rows[u32::from(buffer)].holder, Holder::Leased);
+        drop(lease);
+        self.release(buffer);
+        self.held.give_back();
     }
 
     /// Takes a held buffer back.

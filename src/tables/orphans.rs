@@ -4,7 +4,7 @@
 
 use crate::op::OrphanId;
 use crate::tables::NONE;
-use crate::tables::arena::{Arena, Plan, Table};
+use crate::tables::arena::{Arena, LeasedBytes, Plan, Table};
 use crate::tables::slots::Usage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,43 @@ enum State {
     Ended,
 }
 
+/// A buffer of an operation's own. Its bytes stay where they are while it is moved.
+#[derive(Debug)]
+pub(crate) enum OwnedBytes {
+    /// Memory of the heap.
+    Heap(Vec<u8>),
+    /// Memory of the program, never written.
+    Static(&'static [u8]),
+    /// A receive buffer of this loop's, on loan; never written.
+    Leased(LeasedBytes),
+}
+
+impl OwnedBytes {
+    const EMPTY: OwnedBytes = OwnedBytes::Static(&[]);
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            OwnedBytes::Heap(bytes) => bytes,
+            OwnedBytes::Static(bytes) => bytes,
+            OwnedBytes::Leased(lease) => lease.bytes(),
+        }
+    }
+}
+
+/// What has become of a buffer whose operation has ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It waits to be reclaimed.
+    Kept(OrphanId),
+    /// Nobody wants it.
+    Abandoned(OwnedBytes),
+}
+
 #[derive(Debug)]
 struct Row {
-    bytes: Vec<u8>,
+    bytes: OwnedBytes,
+    /// Bytes that were sent, of a send.
+    sent: u64,
     generation: u32,
     state: State,
     next: u32,
@@ -57,13 +91,13 @@ impl Orphans {
     }
 
     /// Keeps a buffer. The address of its bytes does not change until it is taken out again.
-    pub(crate) fn keep(&mut self, bytes: Vec<u8>) -> Result<OrphanId, Vec<u8>> {
+    pub(crate) fn keep(&mut self, bytes: OwnedBytes) -> Result<OrphanId, OwnedBytes> {
         if !self.usage.take() {
             return Err(bytes);
         }
         if self.free == NONE {
             let generation = self.first_generation;
-            let row = Row { bytes, generation, state: State::InFlight, next: NONE };
+            let row = Row { bytes, sent: 0, generation, state: State::InFlight, next: NONE };
             let index = self.rows.push(row).expect("as many rows as the limit says");
             return Ok(OrphanId { index, generation });
         }
@@ -71,28 +105,39 @@ impl Orphans {
         let row = &mut self.rows[index];
         self.free = row.next;
         row.bytes = bytes;
+        row.sent = 0;
         row.state = State::InFlight;
         Ok(OrphanId { index, generation: row.generation })
     }
 
-    /// The bytes, for the kernel.
+    /// The bytes, for the kernel, which writes them only if they are of the heap.
     pub(crate) fn address(&mut self, index: u32) -> (*mut u8, usize) {
-        let bytes = &mut self.rows[index].bytes;
-        (bytes.as_mut_ptr(), bytes.len())
+        match &mut self.rows[index].bytes {
+            OwnedBytes::Heap(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+            OwnedBytes::Static(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
+            OwnedBytes::Leased(lease) => (lease.bytes().as_ptr().cast_mut(), lease.bytes().len()),
+        }
     }
 
-    /// The operation has ended; answers the buffer's name, or frees it if it was abandoned.
-    pub(crate) fn end(&mut self, index: u32) -> Option<OrphanId> {
+    /// Notes how many bytes of a send have gone.
+    pub(crate) fn set_sent(&mut self, index: u32, sent: u64) {
+        self.rows[index].sent = sent;
+    }
+
+    /// How many bytes of an ended send have gone.
+    pub(crate) fn sent(&self, orphan: OrphanId) -> u64 {
+        self.find(orphan).map_or(0, |index| self.rows[index].sent)
+    }
+
+    /// The operation has ended.
+    pub(crate) fn end(&mut self, index: u32) -> Ended {
         let row = &mut self.rows[index];
         let generation = row.generation;
         match row.state {
-            State::Abandoned => {
-                self.release(index);
-                None
-            }
+            State::Abandoned => Ended::Abandoned(self.release(index)),
             State::InFlight => {
                 row.state = State::Ended;
-                Some(OrphanId { index, generation })
+                Ended::Kept(OrphanId { index, generation })
             }
             State::Free | State::Ended => unreachable!("an operation ended twice"),
         }
@@ -105,31 +150,32 @@ impl Orphans {
     }
 
     /// Takes the buffer out after its operation has ended.
-    pub(crate) fn reclaim(&mut self, orphan: OrphanId) -> Option<Vec<u8>> {
+    pub(crate) fn reclaim(&mut self, orphan: OrphanId) -> Option<OwnedBytes> {
         let index = self.find(orphan).filter(|&index| self.rows[index].state == State::Ended)?;
         Some(self.release(index))
     }
 
-    /// Nobody will reclaim it: free it now, or when its operation ends.
-    pub(crate) fn abandon(&mut self, orphan: OrphanId) {
-        let Some(index) = self.find(orphan) else { return };
+    /// Nobody will reclaim it: hands it out now, or when its operation ends.
+    pub(crate) fn abandon(&mut self, orphan: OrphanId) -> Option<OwnedBytes> {
+        let index = self.find(orphan)?;
         match self.rows[index].state {
             State::InFlight => {
                 self.rows[index].state = State::Abandoned;
                 self.abandoned += 1;
+                None
             }
-            State::Ended => drop(self.release(index)),
-            State::Free | State::Abandoned => {}
+            State::Ended => Some(self.release(index)),
+            State::Free | State::Abandoned => None,
         }
     }
 
-    fn release(&mut self, index: u32) -> Vec<u8> {
+    fn release(&mut self, index: u32) -> OwnedBytes {
         let free = self.free;
         let row = &mut self.rows[index];
         row.state = State::Free;
         row.generation = row.generation.wrapping_add(1);
         row.next = free;
-        let bytes = std::mem::take(&mut row.bytes);
+        let bytes = std::mem::replace(&mut row.bytes, OwnedBytes::EMPTY);
         self.free = index;
         self.usage.give_back();
         bytes
@@ -140,7 +186,7 @@ impl Orphans {
         for index in 0..self.rows.len() {
             let row = &mut self.rows[index];
             if matches!(row.state, State::InFlight | State::Abandoned) {
-                std::mem::forget(std::mem::take(&mut row.bytes));
+                std::mem::forget(std::mem::replace(&mut row.bytes, OwnedBytes::EMPTY));
             }
         }
     }

@@ -1,6 +1,8 @@
 #![deny(unsafe_code)]
 //! Sockets: a row for each descriptor the loop owns.
 
+use std::time::Duration;
+
 use crate::address::RawAddress;
 use crate::event::EventKind;
 use crate::op::Descriptor;
@@ -18,6 +20,27 @@ pub enum DescriptorKind {
     Listener,
     /// A file: its positional operations run side by side.
     File,
+}
+
+/// How long closing a stream may take, by its option `SO_LINGER`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linger {
+    /// The option is off: the loop's own bound.
+    Default,
+    /// At most so many nanoseconds. The option is on in the kernel.
+    AtMost(u64),
+    /// Not at all: the connection is reset.
+    Reset,
+}
+
+impl From<Option<Duration>> for Linger {
+    fn from(bound: Option<Duration>) -> Linger {
+        match bound {
+            None => Linger::Default,
+            Some(Duration::ZERO) => Linger::Reset,
+            Some(bound) => Linger::AtMost(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX)),
+        }
+    }
 }
 
 /// Where a row stands.
@@ -94,6 +117,9 @@ pub(crate) struct Socket {
     pub(crate) connecting: bool,
     /// Closing ran into a bound: no more waiting.
     pub(crate) overdue: bool,
+    pub(crate) linger: Linger,
+    /// Its number was lent out; only while open. The loop's end does not close it.
+    pub(crate) lent: bool,
     pub(crate) receive: Lane,
     pub(crate) send: Lane,
     /// Polls and file operations, which keep no order.
@@ -120,6 +146,8 @@ impl Socket {
             read_shut: false,
             connecting: false,
             overdue: false,
+            linger: Linger::Default,
+            lent: false,
             receive: Lane::EMPTY,
             send: Lane::EMPTY,
             others: List::EMPTY,
@@ -207,6 +235,7 @@ impl Sockets {
         let row = &mut self.rows[index];
         debug_assert!(row.phase != Phase::Free && row.is_idle());
         row.phase = Phase::Free;
+        row.lent = false;
         row.fd = -1;
         row.generation = row.generation.wrapping_add(1);
         row.next = free;

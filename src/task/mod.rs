@@ -1,7 +1,13 @@
 //! Tasks: futures that run beside each other on the runtime's thread.
 #![deny(unsafe_code)]
 
-pub use rotor_executor::{JoinError, JoinHandle, SpawnError, YieldNow, yield_now};
+mod join_set;
+mod local;
+
+pub use rotor_executor::{AbortHandle, JoinError, JoinHandle, SpawnError, YieldNow, yield_now};
+
+pub use self::join_set::{CurrentRuntime, JoinSet};
+pub use self::local::{AccessError, LocalKey, TaskLocalFuture};
 
 use crate::runtime::current_named;
 
@@ -22,6 +28,8 @@ use crate::runtime::current_named;
 /// # Panics
 /// Outside a runtime. When the table of tasks is full: raise the option `tasks`, or use
 /// [`try_spawn`], whose error has the same words.
+// A type of future is mostly spawned in one place. Inlined there, it is built in its cell.
+#[inline(always)]
 #[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
@@ -29,6 +37,28 @@ where
     F::Output: 'static,
 {
     current_named("spawn").executor.spawn(future)
+}
+
+/// Another name of [`spawn`]: every task stays on the runtime's thread, and none need be `Send`.
+///
+/// ```
+/// # #[rotor::main]
+/// # async fn main() {
+/// let shared = std::rc::Rc::new(5);
+/// assert_eq!(rotor::task::spawn_local(async move { *shared }).await.unwrap(), 5);
+/// # }
+/// ```
+///
+/// # Panics
+/// As `spawn`.
+#[inline(always)]
+#[track_caller]
+pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    current_named("spawn_local").executor.spawn(future)
 }
 
 /// As [`spawn`], with an error instead of a panic when there is no room.

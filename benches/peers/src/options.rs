@@ -1,0 +1,132 @@
+//! The command line, and what follows from it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::cells::{self, Cell};
+use crate::servers::{Job, Server};
+use crate::tasks::Runtime;
+
+/// Measures rotor beside tokio, a bare io_uring loop and a bare epoll loop.
+///
+/// Without a command: echo, idle and tasks, then the report.
+#[derive(Debug, Parser)]
+#[command(name = "peers")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    /// One short round of a few cells: proves that everything runs, measures nothing.
+    #[arg(long, global = true)]
+    quick: bool,
+
+    /// Paired rounds: in each, every server runs every cell once [default: 10, quick: 1].
+    #[arg(long, global = true)]
+    rounds: Option<u32>,
+
+    /// Seconds measured per server and cell, after a quarter of it to warm up [default: 1, quick: 0.2].
+    #[arg(long, global = true)]
+    seconds: Option<f64>,
+
+    /// Only these cells, for instance `64x64,16x65536,16x64x16` (connections x bytes [x in flight]).
+    #[arg(long, global = true, value_delimiter = ',')]
+    cells: Vec<Cell>,
+
+    /// Only these servers. Ratios need `tokio` among them.
+    #[arg(long, global = true, value_delimiter = ',')]
+    servers: Vec<Server>,
+
+    /// Where the raw rounds lie [default: benches/peers/results.json, quick: not kept].
+    #[arg(long, global = true)]
+    results: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Echo rows: rate, latency and server CPU.
+    Echo,
+    /// Memory row: resident bytes of an idle connection.
+    Idle,
+    /// Executor rows: spawn and join, yield, wake, a million ready tasks.
+    Tasks,
+    /// Makes the report from the raw rounds alone.
+    Report {
+        /// Replace the part between the markers of this file in place of printing.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
+    /// A server, as a child process.
+    #[command(hide = true)]
+    Serve {
+        #[arg(long)]
+        core: usize,
+        server: Server,
+        #[command(subcommand)]
+        job: Job,
+    },
+    /// The executor rows of one runtime, as a child process.
+    #[command(hide = true)]
+    TasksOnce {
+        #[arg(long)]
+        core: usize,
+        runtime: Runtime,
+        scale: u64,
+    },
+}
+
+/// What will be measured, and how long.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) quick: bool,
+    pub(crate) rounds: u32,
+    pub(crate) warm_up: Duration,
+    pub(crate) measured: Duration,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) idle_connections: usize,
+    /// Tasks alive in the largest executor row; the others follow from it.
+    pub(crate) tasks_scale: u64,
+    pub(crate) results: PathBuf,
+    /// Whether the raw rounds stay when the report is made: what a quick run measures is worth
+    /// nothing, unless it was asked for a file.
+    pub(crate) keeps_results: bool,
+}
+
+impl Plan {
+    pub(crate) fn of(options: &Options) -> Plan {
+        let quick = options.quick;
+        let seconds = options.seconds.unwrap_or(if quick { 0.2 } else { 1.0 });
+        let chosen = |given: &[Cell]| match (given, quick) {
+            ([], true) => cells::quick(),
+            ([], false) => cells::all(),
+            (given, _) => given.to_vec(),
+        };
+        let servers = match &options.servers[..] {
+            [] => Server::ALL.to_vec(),
+            given => given.to_vec(),
+        };
+        Plan {
+            quick,
+            rounds: options.rounds.unwrap_or(if quick { 1 } else { 10 }),
+            warm_up: Duration::from_secs_f64(seconds / 4.0),
+            measured: Duration::from_secs_f64(seconds),
+            cells: chosen(&options.cells),
+            servers,
+            idle_connections: if quick { 1_000 } else { 10_000 },
+            tasks_scale: if quick { 100_000 } else { 1_000_000 },
+            results: options.results.clone().unwrap_or_else(|| results_default(quick)),
+            keeps_results: !quick || options.results.is_some(),
+        }
+    }
+}
+
+/// A quick run does not touch the tree, and two at a time do not touch each other.
+fn results_default(quick: bool) -> PathBuf {
+    if quick {
+        std::env::temp_dir().join(format!("rotor-peers-{}.json", std::process::id()))
+    } else {
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results.json"))
+    }
+}

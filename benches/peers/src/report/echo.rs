@@ -1,0 +1,200 @@
+//! The echo tables: ratios to tokio in the same round, then what stood behind them.
+
+use std::fmt::Write as _;
+
+use super::cell as shown;
+use super::statistics::{Estimate, geometric_mean_of, median, median_of};
+use crate::cells::Cell;
+use crate::results::{EchoRun, Section};
+use crate::servers::{SPIN_BUDGET, Server};
+
+/// A row is lost when its whole interval lies below this part of tokio's rate.
+const LOST_BELOW: f64 = 0.97;
+/// What the rows that count are to reach: rate, and CPU an echo.
+const RATE_MIN: f64 = 1.06;
+const CPU_MAX: f64 = 0.95;
+/// What a spin budget is to be worth at one connection.
+const SPIN_RATE_MIN: f64 = 2.5;
+/// A client with less time left than this may have been what was measured.
+const CLIENT_IDLE_MIN: f64 = 0.03;
+/// A server with more of its core unused was not held up by itself.
+const SERVER_BUSY_MIN: f64 = 0.97;
+
+const COMPARED: [Server; 3] = [Server::Rotor, Server::BareUring, Server::BareEpoll];
+
+type Measure = fn(&EchoRun) -> f64;
+
+pub(super) fn tables(section: &Section<EchoRun>) -> String {
+    let rounds = section.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+    let mut cells: Vec<Cell> = Vec::new();
+    for run in &section.runs {
+        if !cells.contains(&run.cell) {
+            cells.push(run.cell);
+        }
+    }
+    let mut text = format!(
+        "Paired rounds: {rounds}, {} s each. Ratios to tokio in the same round: median \
+         [95% interval].\n\n",
+        section.seconds.unwrap_or_default(),
+    );
+    let disturbed = section.runs.iter().filter(|run| run.disturbed()).count();
+    if disturbed > 0 {
+        let _ = writeln!(
+            text,
+            "**{disturbed} of {} runs were disturbed**: another program had the server's or the \
+             client's core for more than 2% of the time.\n",
+            section.runs.len(),
+        );
+    }
+    rates(&mut text, section, &cells);
+    cpu(&mut text, section, &cells);
+    behind(&mut text, section, &cells);
+    text
+}
+
+fn rates(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
+    text.push_str("Echoes a second (more is better):\n\n");
+    header(text);
+    for cell in cells {
+        let rotor = estimate(section, Server::Rotor, cell, EchoRun::rate);
+        let verdict = match rotor {
+            Some(rotor) if rotor.high < LOST_BELOW => "**lost**",
+            Some(rotor) if rotor.median < 1.0 => "below tokio",
+            _ => "",
+        };
+        row(text, section, cell, EchoRun::rate, verdict);
+        if cell.spins() {
+            let spin = estimate(section, Server::RotorSpin, cell, EchoRun::rate);
+            let verdict = match spin {
+                Some(spin) if spin.median < SPIN_RATE_MIN => "**missed** (2.5)",
+                _ => "",
+            };
+            let _ = writeln!(
+                text,
+                "| {cell}, spin budget {} us | {} | | | {verdict} |",
+                SPIN_BUDGET.as_micros(),
+                shown(spin),
+            );
+        }
+    }
+    let reached = mean(text, section, cells, EchoRun::rate).map(|rotor| rotor.median >= RATE_MIN);
+    text.push_str(if reached == Some(false) { " **missed** (1.06) |\n\n" } else { " |\n\n" });
+}
+
+fn cpu(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
+    text.push_str("Server CPU an echo (less is better):\n\n");
+    header(text);
+    for cell in cells {
+        let rotor = estimate(section, Server::Rotor, cell, EchoRun::cpu_ns);
+        let verdict = match rotor {
+            Some(rotor) if rotor.low > 1.0 => "**above tokio**",
+            Some(rotor) if rotor.median > 1.0 => "above tokio",
+            _ => "",
+        };
+        row(text, section, cell, EchoRun::cpu_ns, verdict);
+    }
+    let reached = mean(text, section, cells, EchoRun::cpu_ns).map(|rotor| rotor.median <= CPU_MAX);
+    text.push_str(if reached == Some(false) { " **missed** (0.95) |\n\n" } else { " |\n\n" });
+}
+
+/// What a ratio hides: absolute figures, and whether the server was what held up the echo.
+fn behind(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
+    text.push_str(
+        "Medians of the rounds. Where the client's least idle share is marked, the client may have \
+         been the bottleneck.\n\n\
+         | row | server | echoes/s | ns CPU an echo | p50, us | p99, us | server busy | client idle, \
+         least |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for cell in cells {
+        for server in Server::ALL {
+            let runs: Vec<_> = runs(section, server, cell).collect();
+            if runs.is_empty() {
+                continue;
+            }
+            let middle = |measure: Measure| median(runs.iter().map(|run| measure(run)).collect());
+            let busy = middle(EchoRun::server_busy);
+            let idle = runs.iter().map(|run| run.client_idle).fold(1.0, f64::min);
+            let held_up = idle < CLIENT_IDLE_MIN && busy < SERVER_BUSY_MIN;
+            let _ = writeln!(
+                text,
+                "| {cell} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {:.0}% | {:.0}%{} |",
+                server.name(),
+                middle(EchoRun::rate),
+                middle(EchoRun::cpu_ns),
+                middle(|run| run.p50_ns as f64 / 1e3),
+                middle(|run| run.p99_ns as f64 / 1e3),
+                busy * 100.0,
+                idle * 100.0,
+                if held_up { " (!)" } else { "" },
+            );
+        }
+    }
+}
+
+fn header(text: &mut String) {
+    let names = COMPARED.map(Server::name).join(" | ");
+    let _ = writeln!(text, "| row | {names} | |\n|---|---:|---:|---:|---|");
+}
+
+fn row(
+    text: &mut String,
+    section: &Section<EchoRun>,
+    cell: &Cell,
+    measure: Measure,
+    verdict: &str,
+) {
+    let _ = write!(text, "| {cell} |");
+    for server in COMPARED {
+        let _ = write!(text, " {} |", shown(estimate(section, server, cell, measure)));
+    }
+    let _ = writeln!(text, " {verdict} |");
+}
+
+/// The row of the geometric means, but for its last column. Gives rotor's.
+fn mean(
+    text: &mut String,
+    section: &Section<EchoRun>,
+    cells: &[Cell],
+    measure: Measure,
+) -> Option<Estimate> {
+    text.push_str("| **geometric mean**, 16 connections and more, up to 4 KiB |");
+    let means = COMPARED.map(|server| {
+        let rows: Vec<_> = cells
+            .iter()
+            .filter(|cell| cell.counts())
+            .map(|cell| ratios(section, server, cell, measure))
+            .collect();
+        geometric_mean_of(&rows)
+    });
+    for mean in means {
+        let _ = write!(text, " {} |", shown(mean));
+    }
+    means[0]
+}
+
+fn runs<'a>(
+    section: &'a Section<EchoRun>,
+    server: Server,
+    cell: &'a Cell,
+) -> impl Iterator<Item = &'a EchoRun> {
+    section.runs.iter().filter(move |run| run.server == server && run.cell == *cell)
+}
+
+/// The server's figure as a part of tokio's, for each round that has both.
+fn ratios(section: &Section<EchoRun>, server: Server, cell: &Cell, measure: Measure) -> Vec<f64> {
+    let ratio = |run: &EchoRun| {
+        let tokio = runs(section, Server::Tokio, cell).find(|tokio| tokio.round == run.round)?;
+        Some(measure(run) / measure(tokio))
+    };
+    runs(section, server, cell).filter_map(ratio).collect()
+}
+
+fn estimate(
+    section: &Section<EchoRun>,
+    server: Server,
+    cell: &Cell,
+    measure: Measure,
+) -> Option<Estimate> {
+    median_of(&ratios(section, server, cell, measure))
+}

@@ -1,0 +1,32 @@
+//! The shared sources on rotor.
+
+#[path = "echo_source.rs"]
+mod echo;
+#[path = "idle_source.rs"]
+mod idle;
+
+/// What the shared sources use.
+mod runtime {
+    pub(super) use rotor::{net::TcpListener, net::TcpStream, spawn};
+}
+
+use std::io;
+use std::time::Duration;
+
+use rotor::runtime::Builder;
+
+use super::{IDLE_TASK_BYTES, Job, TASK_BYTES};
+
+pub(super) fn serve(job: Job, spin_budget: Duration) -> io::Result<()> {
+    let builder = Builder::new().spin_budget(spin_budget);
+    match job {
+        Job::Echo { piece } => {
+            let builder = builder.task_bytes(TASK_BYTES as u32);
+            builder.build().map_err(io::Error::other)?.block_on(echo::serve(piece))
+        }
+        Job::Idle { connections } => {
+            let builder = builder.task_bytes(IDLE_TASK_BYTES as u32);
+            builder.build().map_err(io::Error::other)?.block_on(idle::serve(connections))
+        }
+    }
+}

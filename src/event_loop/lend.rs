@@ -1,0 +1,59 @@
+#![deny(unsafe_code)]
+//! Descriptors that leave the loop: lent while it goes on using them, or given up for good.
+
+use std::os::fd::{OwnedFd, RawFd};
+
+use crate::event_loop::Loop;
+use crate::event_loop::driver;
+use crate::op::Descriptor;
+
+impl Loop {
+    /// The kernel's number of an open descriptor. It stays the loop's to close.
+    pub fn raw_fd(&self, descriptor: Descriptor) -> Option<RawFd> {
+        let row = self.sockets.find_open(descriptor)?;
+        Some(self.sockets.get(row).fd)
+    }
+
+    /// As [`raw_fd`](Loop::raw_fd); from here on the loop's own end leaves the descriptor open, to be
+    /// [given up](Loop::give_up) after it.
+    pub(crate) fn lend(&mut self, descriptor: Descriptor) -> Option<RawFd> {
+        let row = self.sockets.find_open(descriptor)?;
+        let socket = self.sockets.get_mut(row);
+        socket.lent = true;
+        Some(socket.fd)
+    }
+
+    pub(crate) fn is_lent(&self, descriptor: Descriptor) -> bool {
+        self.sockets.find_open(descriptor).is_some_and(|row| self.sockets.get(row).lent)
+    }
+
+    /// Asks what waits on a descriptor to end: receives, accepts and polls. Each answers with its
+    /// final event. False: the descriptor is not open.
+    pub fn cancel_waiting(&mut self, descriptor: Descriptor) -> bool {
+        if self.check().is_err() {
+            return false;
+        }
+        match self.sockets.find_open(descriptor) {
+            Some(row) => {
+                self.cancel_waiting_on(row);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives a descriptor up without closing it; its row is free. Nothing if it is not open, or an
+    /// operation on it has not had its final event.
+    pub fn give_up(&mut self, descriptor: Descriptor) -> Option<OwnedFd> {
+        if self.check().is_err() {
+            return None;
+        }
+        let row = self.sockets.find_open(descriptor)?;
+        if !self.sockets.get(row).is_idle() {
+            return None;
+        }
+        let fd = self.sockets.get(row).fd;
+        self.sockets.free(row);
+        Some(driver::into_owned(fd))
+    }
+}

@@ -1,0 +1,91 @@
+//! Accepting while the process or the system is out of descriptors or memory.
+//!
+//! An accept that fails for want of these fails at once, also when no client is there, so trying again
+//! at once would spin. The error is told once an *episode*, which ends with the next connection.
+//! Meanwhile the listener rests: it tries again when this runtime has closed a descriptor, or after a
+//! pause that doubles. Clients wait in the kernel's backlog.
+
+use crate::limits::{ACCEPT_PAUSE_NS_MAX, ACCEPT_PAUSE_NS_MIN};
+use crate::op::{Descriptor, Handle, Operation};
+use crate::runtime::core::Core;
+use crate::runtime::dispatch::{Tag, Wakes, user_data};
+
+/// An episode.
+#[derive(Debug)]
+pub(crate) struct Shortage {
+    pause_ns: u64,
+    /// Nothing is tried for the moment; it stands in [`Core::resting`](crate::runtime::Core).
+    pub(crate) rests: bool,
+    /// What ends the pause, if a timer could be had.
+    pub(crate) timer: Option<Handle>,
+}
+
+/// Whether an accept failed for want of descriptors or memory, so that it will again (accept(2)).
+pub(crate) fn is_shortage(errno: i32) -> bool {
+    matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+}
+
+impl Core {
+    /// An accept failed for a shortage: the listener rests. Answers whom to tell, the first time.
+    pub(crate) fn rest(&mut self, listener: Descriptor, errno: i32) -> Wakes {
+        let now = self.event_loop.now();
+        let Some(row) = self.streams.listener(listener) else {
+            return [None, None];
+        };
+        let begins = row.shortage.is_none();
+        let pause_ns = match &row.shortage {
+            None => ACCEPT_PAUSE_NS_MIN,
+            Some(shortage) => (shortage.pause_ns * 2).min(ACCEPT_PAUSE_NS_MAX),
+        };
+        let data = user_data(Tag::Rest, listener.index, listener.generation);
+        let end = Operation::timer(now.saturating_add(pause_ns));
+        let timer = self.event_loop.submit(end, data).ok();
+        row.shortage = Some(Shortage { pause_ns, rests: true, timer });
+        if self.resting.len() < self.resting.capacity() {
+            self.resting.push(listener);
+        }
+        if timer.is_none() {
+            // Every timer is armed, so something will end, and it tries again then.
+            self.hold(listener);
+        }
+        if !begins {
+            return [None, None];
+        }
+        match self.streams.listener(listener) {
+            Some(row) => {
+                row.failed = Some(errno);
+                row.wake_next()
+            }
+            None => [None, None],
+        }
+    }
+
+    /// The pause of a listener is over: it tries again if someone waits.
+    pub(crate) fn resume(&mut self, listener: Descriptor) {
+        self.resting.retain(|resting| *resting != listener);
+        let Some(row) = self.streams.listener(listener) else {
+            return;
+        };
+        let Some(shortage) = &mut row.shortage else {
+            return;
+        };
+        shortage.rests = false;
+        let timer = shortage.timer.take();
+        let awaited = !row.waiters.is_empty() || row.poller.is_some();
+        if let Some(timer) = timer {
+            // False when it is what ended the pause.
+            self.event_loop.cancel(timer);
+        }
+        // Whatever is wrong now, the next in the queue is told when it is released.
+        if awaited && self.arm_accept(listener).is_err() {
+            self.hold(listener);
+        }
+    }
+
+    /// A descriptor was closed, so there may be one for a connection.
+    pub(crate) fn resume_one(&mut self) {
+        if let Some(listener) = self.resting.first().copied() {
+            self.resume(listener);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! From std's streams and listeners and back, and the descriptors beneath.
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream as Client;
+use std::os::fd::{AsFd, AsRawFd};
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use rotor::net::{TcpListener, TcpStream};
+use rotor::runtime::Runtime;
+use rotor::task::yield_now;
+use support::{connect, descriptors, poll_once, watched, watched_alone};
+
+/// Runs a future on a runtime of its own, watched.
+fn run<F: Future>(future: F) -> F::Output {
+    let _watched = watched();
+    Runtime::new().unwrap().block_on(future)
+}
+
+/// A stream and the plain connection at its other end, which this thread must not block on.
+async fn pair() -> (TcpStream, Client) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = connect(listener.local_addr().unwrap());
+    let (stream, _) = listener.accept().await.unwrap();
+    (stream, client)
+}
+
+/// Whether a descriptor is non-blocking.
+fn is_nonblocking(fd: impl AsRawFd) -> bool {
+    // SAFETY: no memory is passed.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    assert!(flags >= 0);
+    flags & libc::O_NONBLOCK != 0
+}
+
+#[test]
+fn streams_and_listeners_of_std_work_whichever_mode_they_come_in() {
+    run(async {
+        for nonblocking in [false, true] {
+            let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            plain.set_nonblocking(nonblocking).unwrap();
+            let address = plain.local_addr().unwrap();
+            let listener = TcpListener::from_std(plain).unwrap();
+            // The accept is armed before the connection is there.
+            assert!(poll_once(listener.accept()).await.is_none());
+            let client = connect(address);
+            client.set_nonblocking(nonblocking).unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
+            let mut client = TcpStream::from_std(client).unwrap();
+            // The receive is armed before the bytes are there.
+            let mut byte = [0];
+            assert!(poll_once(client.read(&mut byte)).await.is_none());
+            yield_now().await;
+            server.write_all(b"x").await.unwrap();
+            assert_eq!(client.read(&mut byte).await.unwrap(), 1);
+
+            assert!(!is_nonblocking(client.into_std().await.unwrap()));
+            assert!(!is_nonblocking(listener.into_std().await.unwrap()));
+        }
+    });
+}
+
+#[test]
+fn a_stream_given_to_std_takes_every_byte_along() {
+    run(async {
+        let (mut stream, mut client) = pair().await;
+        // A receive and a poll for room are in flight.
+        assert!(poll_once(stream.read(&mut [0])).await.is_none());
+        let chunk = vec![1; 1 << 20];
+        let mut written = 0;
+        while let Some(count) = poll_once(stream.write(&chunk)).await {
+            written += count.unwrap();
+        }
+        yield_now().await;
+        let mut plain = stream.into_std().await.unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut received = vec![0; written];
+            client.read_exact(&mut received).unwrap();
+            client.write_all(b"answer").unwrap();
+            client
+        });
+        let mut answer = [0; 6];
+        let waits = std::thread::spawn(move || {
+            plain.read_exact(&mut answer).unwrap();
+            answer
+        });
+        assert_eq!(&waits.join().unwrap(), b"answer");
+        drop(reader.join().unwrap());
+    });
+}
+
+#[test]
+fn bytes_in_hand_keep_a_stream_from_std_and_come_with_the_error() {
+    run(async {
+        let (mut stream, mut client) = pair().await;
+        client.write_all(b"hello").unwrap();
+        stream.readable().await.unwrap();
+        let kept = stream.into_std().await.unwrap_err();
+        assert_eq!(kept.error().kind(), ErrorKind::WouldBlock);
+        assert_eq!(kept.bytes(), b"hello");
+        let words = "it cannot be given to std: bytes were received and not read; read them first";
+        assert_eq!(kept.to_string(), words);
+        stream = kept.socket;
+        let mut hello = [0; 5];
+        stream.read_exact(&mut hello).await.unwrap();
+        assert_eq!(&hello, b"hello");
+        client.write_all(b"more").unwrap();
+        let mut plain = stream.into_std().await.unwrap();
+        plain.read_exact(&mut hello[..4]).unwrap();
+        assert_eq!(&hello[..4], b"more");
+
+        // An error that nobody was told keeps it too.
+        let (stream, client) = pair().await;
+        support::reset(client);
+        stream.readable().await.unwrap();
+        let kept = stream.into_std().await.unwrap_err();
+        assert_eq!(kept.error().kind(), ErrorKind::ConnectionReset);
+        assert!(kept.bytes().is_empty());
+    });
+}
+
+#[test]
+fn a_stream_that_std_has_is_not_rotors_any_more() {
+    let _watched = watched_alone();
+    let before = descriptors();
+    let runtime = Runtime::new().unwrap();
+    let (plain, mut client) = runtime.block_on(async {
+        let (stream, client) = pair().await;
+        let statistics = descriptors();
+        let plain = stream.into_std().await.unwrap();
+        assert_eq!(descriptors(), statistics);
+        (plain, client)
+    });
+    assert_eq!(runtime.statistics().event_loop.sockets.now, 0);
+    drop(runtime);
+    assert_eq!(descriptors(), before + 2);
+    client.write_all(b"y").unwrap();
+    let mut byte = [0];
+    (&plain).read_exact(&mut byte).unwrap();
+    assert_eq!(&byte, b"y");
+}
+
+#[test]
+fn a_connection_that_was_accepted_keeps_its_listener_from_std() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        assert!(poll_once(listener.accept()).await.is_none());
+        let _client = connect(listener.local_addr().unwrap());
+        rotor::time::sleep(support::MILLISECOND).await;
+        let kept = listener.into_std().await.unwrap_err();
+        assert_eq!(kept.error().kind(), ErrorKind::WouldBlock);
+        kept.socket.accept().await.unwrap();
+        let plain = kept.socket.into_std().await.unwrap();
+        let _second = connect(plain.local_addr().unwrap());
+        plain.accept().unwrap();
+    });
+}
+
+#[test]
+fn a_lent_descriptor_stays_open_until_its_object_is_dropped() {
+    let _watched = watched_alone();
+    let before = descriptors();
+    let runtime = Runtime::new().unwrap();
+    let (stream, listener, mut client) = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = connect(listener.local_addr().unwrap());
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert_eq!(stream.as_raw_fd(), stream.as_fd().as_raw_fd());
+        assert_ne!(stream.as_raw_fd(), listener.as_raw_fd());
+        let duplicate = Client::from(stream.as_fd().try_clone_to_owned().unwrap());
+        client.write_all(b"abc").unwrap();
+        let mut received = [0; 3];
+        (&duplicate).read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"abc");
+        // A receive is in flight when the runtime goes.
+        assert!(poll_once(stream.read(&mut received)).await.is_none());
+        stream.write_all(b"end").await.unwrap();
+        (stream, listener, client)
+    });
+    let fd = stream.as_fd();
+    drop(runtime);
+    // Still open, so its number can be no other file's.
+    assert!(fd.try_clone_to_owned().is_ok());
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    assert_eq!(received, b"end");
+    assert_eq!(descriptors(), before + 3);
+    drop(stream);
+    drop(listener);
+    assert_eq!(descriptors(), before + 1);
+}
+
+#[test]
+fn incoming_gives_connections_one_by_one_and_is_a_stream() {
+    use futures_core::Stream;
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut incoming = listener.incoming();
+        assert!(poll_once(incoming.next()).await.is_none());
+        let mut clients: Vec<_> = (0..3).map(|_| connect(address)).collect();
+        let mut first = incoming.next().await.unwrap().unwrap();
+        clients[0].write_all(b"1").unwrap();
+        first.read_exact(&mut [0]).await.unwrap();
+        for _ in 0..2 {
+            let next = std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_next(cx)).await;
+            next.unwrap().unwrap();
+        }
+        // A future of another task is not held up by one that was dropped.
+        assert!(poll_once(incoming.next()).await.is_none());
+        clients.push(connect(address));
+        listener.accept().await.unwrap();
+    });
+}
+
+#[test]
+fn a_stream_that_lingers_by_std_is_closed_at_its_bound_without_blocking_the_thread() {
+    let _watched = watched_alone();
+    Runtime::new().unwrap().block_on(async {
+        let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let linger = libc::linger { l_onoff: 1, l_linger: 1 };
+        let length = size_of_val(&linger) as libc::socklen_t;
+        // SAFETY: the pointer and the length are those of one value, which the kernel reads.
+        let set = unsafe {
+            let value = (&raw const linger).cast();
+            libc::setsockopt(plain.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, length)
+        };
+        assert_eq!(set, 0);
+        let listener = TcpListener::from_std(plain).unwrap();
+        let _deaf = connect(listener.local_addr().unwrap());
+        // Connections inherit the option.
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert_eq!(stream.linger().unwrap(), Some(Duration::from_secs(1)));
+        let chunk = vec![1; 1 << 20];
+        while poll_once(stream.write(&chunk)).await.is_some() {}
+        let (open, begun) = (descriptors(), Instant::now());
+        drop(stream);
+        let mut longest = Duration::ZERO;
+        while descriptors() == open {
+            let before = Instant::now();
+            rotor::time::sleep(support::MILLISECOND * 10).await;
+            longest = longest.max(before.elapsed());
+            assert!(begun.elapsed() < Duration::from_secs(5), "the bound is not the option's");
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(900), "it did not linger");
+        assert!(longest < Duration::from_millis(500), "the thread was blocked for {longest:?}");
+    });
+}
