@@ -422,7 +422,7 @@ const BYTES: usize = 80_000;
 const THREADS: usize = 4;
 
 /// Fewer futures dropped while they were pending show nothing.
-const DROPPED_MIN: usize = 200;
+const DROPPED_MIN: usize = 20;
 
 /// Serves 1,000 connections of 80,000 bytes each. `serve` gives what it received and how many
 /// futures it dropped.

@@ -31,7 +31,7 @@ const BYTES: usize = 80_000;
 const THREADS: usize = 4;
 
 /// Fewer futures dropped while they were pending show nothing.
-const DROPPED_MIN: usize = 200;
+const DROPPED_MIN: usize = 20;
 
 type Accepted = Option<io::Result<(TcpStream, SocketAddr)>>;
 
