@@ -250,3 +250,41 @@ fn the_pause_doubles_up_to_half_a_second_whichever_shortage_it_is() {
         assert_eq!(*accepted.borrow(), told);
     });
 }
+
+#[test]
+fn an_episode_with_every_timer_armed_ends_too() {
+    let _watched = watched_alone();
+    let runtime = Builder::new().timers(1).build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let waiting = clients(listener.local_addr().unwrap(), 1);
+        let timer = rotor::spawn(sleep(Duration::from_millis(300)));
+        yield_now().await;
+        let limited = Limited::to_more(1);
+        let taken = take_all();
+        assert!(listener.accept().await.is_err());
+        drop((taken, limited));
+        let (stream, _) = listener.accept().await.unwrap();
+        greet(stream).await;
+        timer.await.unwrap();
+        waiting.join().await;
+    });
+}
+
+#[test]
+fn a_listener_goes_to_std_in_the_middle_of_an_episode() {
+    let _watched = watched_alone();
+    let runtime = Builder::new().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let limited = Limited::to_more(1);
+        let taken = take_all();
+        assert!(listener.accept().await.is_err());
+        // The pause is over, and the accept that is then armed fails while nobody waits for it.
+        sleep(Duration::from_millis(700)).await;
+        assert!(poll_once(listener.accept()).await.is_none());
+        let given = timeout(Duration::from_secs(20), listener.into_std()).await;
+        drop((taken, limited));
+        given.expect("it does not wait for the episode's end").unwrap();
+    });
+}

@@ -302,6 +302,34 @@ fn a_waker_that_panics_does_not_keep_another_from_its_wake() {
     drop(queued);
 }
 
+#[test]
+fn a_watcher_whose_waker_panics_does_not_keep_others_from_their_wakes() {
+    let _watched = watched();
+    let runtime = Runtime::with_options(&small()).unwrap();
+    let counts = Arc::new(Counts(AtomicU32::new(0)));
+    let (panics, counting) = (Waker::from(Arc::new(Panics)), Waker::from(counts.clone()));
+    let (stream, mut client) = runtime.block_on(async {
+        let listener = TcpListener::bind(ANY_PORT).await.unwrap();
+        let client = connect(listener.local_addr().unwrap());
+        (listener.accept().await.unwrap().0, client)
+    });
+    let (mut first, mut second) = (Box::pin(stream.readable()), Box::pin(stream.readable()));
+    runtime.block_on(async {
+        assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+        assert!(second.as_mut().poll(&mut Context::from_waker(&counting)).is_pending());
+    });
+    client.write_all(b"x").unwrap();
+    let panic = loop {
+        let ticking = AssertUnwindSafe(|| runtime.block_on(async { sleep(MILLISECOND).await }));
+        if let Err(panic) = catch_unwind(ticking) {
+            break panic;
+        }
+    };
+    assert_eq!(words_of(&*panic), "a waker panics");
+    assert_eq!(counts.0.load(Ordering::SeqCst), 1);
+    drop((first, second));
+}
+
 /// Reads until the peer ends, having first let it close. Gives how many bytes came.
 fn read_late(peer: &mut Client) -> io::Result<usize> {
     thread::sleep(50 * MILLISECOND);

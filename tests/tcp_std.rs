@@ -248,3 +248,46 @@ fn a_stream_that_lingers_by_std_is_closed_at_its_bound_without_blocking_the_thre
         assert!(longest < Duration::from_millis(500), "the thread was blocked for {longest:?}");
     });
 }
+
+/// Leaves a stream whose number was lent out to outlive its runtime, with more written than its
+/// socket takes; answers what was written and what the peer got.
+fn outlive_the_runtime(unread: bool, owned: bool) -> (usize, usize) {
+    let runtime = Runtime::new().unwrap();
+    let (stream, written, reading) = runtime.block_on(async {
+        let (mut stream, mut client) = pair().await;
+        assert!(stream.as_raw_fd() >= 0);
+        if unread {
+            client.write_all(&[1; 1_000]).unwrap();
+        }
+        let mut written = 0;
+        if owned {
+            written = 32 << 20;
+            assert!(poll_once(stream.write_owned(vec![7; written])).await.is_none());
+        } else {
+            while let Ok(count) = stream.try_write(&[7; 65_536]) {
+                written += count;
+            }
+        }
+        let reading = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).unwrap();
+            received.len()
+        });
+        (stream, written, reading)
+    });
+    drop(runtime);
+    drop(stream);
+    (written, reading.join().unwrap())
+}
+
+#[test]
+fn a_stream_whose_number_was_lent_delivers_what_was_written_after_its_runtime_too() {
+    let _watched = watched_alone();
+    let idle = descriptors();
+    for (unread, owned) in [(false, true), (true, true), (true, false)] {
+        let (written, received) = outlive_the_runtime(unread, owned);
+        assert_eq!(written, received, "unread input: {unread}, owned: {owned}");
+    }
+    assert_eq!(descriptors(), idle);
+}

@@ -176,6 +176,10 @@ impl Loop {
             self.counts.immediate.closing += 1;
             let _ = self.driver.control(&off);
         }
+        if self.sockets.get(row).parted && self.sockets.get(row).kind == DescriptorKind::Stream {
+            self.counts.immediate.closing += 1;
+            let _ = self.driver.control(&Control::Shutdown(fd, Shutdown::Write));
+        }
         self.counts.immediate.closes += 1;
         self.driver.release(fd);
         self.sockets.get_mut(row).phase = Phase::Closed;

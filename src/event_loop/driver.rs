@@ -44,6 +44,15 @@ macro_rules! forward {
 }
 
 impl Driver {
+    /// Whether descriptor numbers are the system's: those of a program's backend may be made up.
+    pub(crate) fn is_the_systems(&self) -> bool {
+        match self {
+            #[cfg(target_os = "linux")]
+            Driver::Uring(_) => true,
+            Driver::Custom(_) | Driver::Gone => false,
+        }
+    }
+
     pub(crate) fn describe(&self) -> &'static str {
         forward!(self, backend => backend.describe())
     }

@@ -1,7 +1,7 @@
 #![deny(unsafe_code)]
 //! Descriptors that leave the loop: lent while it goes on using them, or given up for good.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use crate::event_loop::Loop;
 use crate::event_loop::driver;
@@ -17,7 +17,7 @@ impl Loop {
     /// As [`raw_fd`](Loop::raw_fd); from here on the loop's own end leaves the descriptor open, to be
     /// [given up](Loop::give_up) after it.
     pub(crate) fn lend(&mut self, descriptor: Descriptor) -> Option<RawFd> {
-        let row = self.sockets.find_open(descriptor)?;
+        let row = self.sockets.find_open(descriptor).filter(|_| self.driver.is_the_systems())?;
         let socket = self.sockets.get_mut(row);
         socket.lent = true;
         Some(socket.fd)
@@ -25,6 +25,20 @@ impl Loop {
 
     pub(crate) fn is_lent(&self, descriptor: Descriptor) -> bool {
         self.sockets.find_open(descriptor).is_some_and(|row| self.sockets.get(row).lent)
+    }
+
+    /// Parts with the number of a lent descriptor, which stays open, and goes on with a duplicate of it,
+    /// to be closed as any other: what is queued goes first, and the stream ends. Nothing when no
+    /// number is left for a duplicate.
+    pub(crate) fn part_with(&mut self, descriptor: Descriptor) -> Option<OwnedFd> {
+        let row = self.sockets.find_open(descriptor)?;
+        let fd = self.sockets.get(row).fd;
+        let twin = driver::lent(self, fd).try_clone_to_owned().ok()?;
+        let socket = self.sockets.get_mut(row);
+        socket.fd = twin.into_raw_fd();
+        socket.lent = false;
+        socket.parted = true;
+        Some(driver::into_owned(fd))
     }
 
     /// Asks what waits on a descriptor to end: receives, accepts and polls. Each answers with its
@@ -43,12 +57,13 @@ impl Loop {
     }
 
     /// Gives a descriptor up without closing it; its row is free. Nothing if it is not open, or an
-    /// operation on it has not had its final event.
+    /// operation on it has not had its final event; and never on a backend of the program's, whose
+    /// numbers may be nobody's descriptors.
     pub fn give_up(&mut self, descriptor: Descriptor) -> Option<OwnedFd> {
         if self.check().is_err() {
             return None;
         }
-        let row = self.sockets.find_open(descriptor)?;
+        let row = self.sockets.find_open(descriptor).filter(|_| self.driver.is_the_systems())?;
         if !self.sockets.get(row).is_idle() {
             return None;
         }

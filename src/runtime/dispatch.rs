@@ -75,13 +75,19 @@ impl Drop for WakeWatchers<'_> {
     fn drop(&mut self) {
         let mut from = 0;
         loop {
+            let WakeWatchers { shared, descriptor, sides } = *self;
             let waker = {
                 let mut core = self.shared.core.borrow_mut();
                 let stream = core.streams.stream(self.descriptor);
                 stream.and_then(|it| it.watchers.as_mut()?.take(&mut from, self.sides))
             };
             match waker {
-                Some(waker) => waker.wake(),
+                Some(waker) => {
+                    // Goes on with the others if this one panics.
+                    let others = WakeWatchers { shared, descriptor, sides };
+                    waker.wake();
+                    std::mem::forget(others);
+                }
                 None => return,
             }
         }
@@ -126,7 +132,8 @@ impl Shared {
 
     /// Lets listeners try again that held connections back for want of room.
     pub(crate) fn release_held(&self, something_ended: bool) {
-        loop {
+        let count = self.core.borrow().held.len();
+        for _ in 0..count {
             let wakes = {
                 let mut core = self.core.borrow_mut();
                 if core.held.is_empty() || self.executor.free_tasks() == 0 {
@@ -135,9 +142,11 @@ impl Shared {
                 if !core.held_for_task && !something_ended {
                     return;
                 }
-                let Some(descriptor) = core.held.pop() else {
-                    return;
-                };
+                let descriptor = core.held.remove(0);
+                if !core.rest_with_timer(descriptor) {
+                    core.held.push(descriptor);
+                    continue;
+                }
                 core.held_for_task &= !core.held.is_empty();
                 match core.streams.listener(descriptor) {
                     Some(listener) => {

@@ -48,16 +48,29 @@ impl Core {
             // Every timer is armed, so something will end, and it tries again then.
             self.hold(listener);
         }
-        if !begins {
-            return [None, None];
-        }
         match self.streams.listener(listener) {
+            // Told already. Who polls is woken all the same: it may be waiting for the accept to end.
+            Some(row) if !begins => [None, row.poller.take()],
             Some(row) => {
                 row.failed = Some(errno);
                 row.wake_next()
             }
             None => [None, None],
         }
+    }
+
+    /// Arms the timer of a pause that found the timer table full. False: it is full still.
+    pub(crate) fn rest_with_timer(&mut self, listener: Descriptor) -> bool {
+        let now = self.event_loop.now();
+        let Some(row) = self.streams.listener(listener) else { return true };
+        let Some(shortage) = &mut row.shortage else { return true };
+        if !shortage.rests || shortage.timer.is_some() {
+            return true;
+        }
+        let data = user_data(Tag::Rest, listener.index, listener.generation);
+        let end = Operation::timer(now.saturating_add(shortage.pause_ns));
+        shortage.timer = self.event_loop.submit(end, data).ok();
+        shortage.timer.is_some()
     }
 
     /// The pause of a listener is over: it tries again if someone waits.

@@ -70,7 +70,8 @@ pub(crate) fn shut_down(shared: Rc<Shared>) -> Report {
 
 impl Shared {
     /// Closes every row still open: of objects that were forgotten, or that outlive the runtime.
-    /// Those whose descriptor was lent out are left open, and answered.
+    /// The number of one that was lent out is left open for its object; answers those for which there
+    /// was no duplicate to close in its place.
     fn close_all(&self) -> Vec<Descriptor> {
         let mut from = 0;
         let mut lent = Vec::new();
@@ -82,8 +83,16 @@ impl Shared {
                 };
                 from = descriptor.index + 1;
                 if core.event_loop.is_lent(descriptor) {
-                    lent.push(descriptor);
-                    core.vacate(descriptor)
+                    match core.event_loop.part_with(descriptor) {
+                        Some(fd) => {
+                            leave(self.id, descriptor, fd);
+                            core.close(descriptor)
+                        }
+                        None => {
+                            lent.push(descriptor);
+                            core.vacate(descriptor)
+                        }
+                    }
                 } else {
                     core.close(descriptor)
                 }

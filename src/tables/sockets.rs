@@ -120,6 +120,8 @@ pub(crate) struct Socket {
     pub(crate) linger: Linger,
     /// Its number was lent out; only while open. The loop's end does not close it.
     pub(crate) lent: bool,
+    /// Its number is someone else's, and the row's is a duplicate: closing this one ends no stream.
+    pub(crate) parted: bool,
     pub(crate) receive: Lane,
     pub(crate) send: Lane,
     /// Polls and file operations, which keep no order.
@@ -148,6 +150,7 @@ impl Socket {
             overdue: false,
             linger: Linger::Default,
             lent: false,
+            parted: false,
             receive: Lane::EMPTY,
             send: Lane::EMPTY,
             others: List::EMPTY,
