@@ -330,6 +330,33 @@ fn a_watcher_whose_waker_panics_does_not_keep_others_from_their_wakes() {
     drop((first, second));
 }
 
+#[test]
+fn a_descriptor_is_given_up_once_nothing_is_in_flight_on_it() {
+    let _watched = watched();
+    let mut event_loop = Loop::new(&small()).unwrap();
+    let listener = PlainListener::bind(ANY_PORT).unwrap();
+    let _client = connect(listener.local_addr().unwrap());
+    let near = OwnedFd::from(listener.accept().unwrap().0);
+    let socket = event_loop.adopt(near, DescriptorKind::Stream).unwrap();
+    let fd = event_loop.raw_fd(socket).unwrap();
+    event_loop.submit(Operation::receive_picked(socket), 1).unwrap();
+    event_loop.submit(Operation::receive_picked(socket), 2).unwrap();
+    assert!(event_loop.give_up(socket).is_none(), "in flight");
+    assert!(event_loop.cancel_waiting(socket));
+    let mut events = [Event::EMPTY; 8];
+    let mut ended = 0;
+    while ended < 2 {
+        let count = event_loop.tick(&mut events, Wait::Forever).unwrap();
+        assert!(events[..count].iter().all(Event::is_canceled));
+        ended += count;
+    }
+    let given = event_loop.give_up(socket).unwrap();
+    assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&given), fd);
+    assert!(event_loop.raw_fd(socket).is_none() && !event_loop.cancel_waiting(socket));
+    assert!(event_loop.give_up(socket).is_none());
+    assert_eq!(event_loop.statistics().sockets.now, 0);
+}
+
 /// Reads until the peer ends, having first let it close. Gives how many bytes came.
 fn read_late(peer: &mut Client) -> io::Result<usize> {
     thread::sleep(50 * MILLISECOND);
