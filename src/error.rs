@@ -24,6 +24,14 @@ pub enum CreateError {
         /// Bytes asked for.
         needed: usize,
     },
+    /// io_uring's rings count against the memory-lock limit (`RLIMIT_MEMLOCK`) of the user, and there
+    /// was no room for them.
+    MemoryLock {
+        /// Bytes the rings take.
+        needed: u64,
+        /// The limit, if there is one. The user's other rings count against it too.
+        limit: Option<u64>,
+    },
     /// The kernel refused or lacks something; `what` is the first thing missing.
     Backend {
         /// The call, flag, feature or operation.
@@ -47,6 +55,17 @@ impl fmt::Display for CreateError {
                     "{needed} bytes of memory could not be reserved; lower the limits in Options"
                 )
             }
+            CreateError::MemoryLock { needed, limit } => {
+                write!(f, "io_uring's rings take {needed} bytes of locked memory, and ")?;
+                match limit {
+                    Some(limit) => write!(f, "the user's limit is {limit} bytes for all of them")?,
+                    None => f.write_str("the kernel had none, though no limit is set")?,
+                }
+                f.write_str(
+                    "; raise RLIMIT_MEMLOCK (ulimit -l), lower the option `ring_entries`, \
+                     or run on epoll (ROTOR_BACKEND=epoll)",
+                )
+            }
             CreateError::Backend { what, error } => write!(f, "{what}: {error}"),
         }
     }
@@ -58,7 +77,8 @@ impl std::error::Error for CreateError {
             CreateError::Backend { error, .. } => Some(error),
             CreateError::Option { .. }
             | CreateError::MemoryTooSmall { .. }
-            | CreateError::OutOfMemory { .. } => None,
+            | CreateError::OutOfMemory { .. }
+            | CreateError::MemoryLock { .. } => None,
         }
     }
 }
@@ -69,7 +89,9 @@ impl From<CreateError> for io::Error {
             CreateError::Option { .. } | CreateError::MemoryTooSmall { .. } => {
                 io::ErrorKind::InvalidInput
             }
-            CreateError::OutOfMemory { .. } => io::ErrorKind::OutOfMemory,
+            CreateError::OutOfMemory { .. } | CreateError::MemoryLock { .. } => {
+                io::ErrorKind::OutOfMemory
+            }
             CreateError::Backend { error, .. } => error.kind(),
         };
         io::Error::new(kind, error)

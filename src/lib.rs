@@ -43,10 +43,7 @@ mod event;
 mod op;
 mod options;
 
-#[cfg(feature = "unstable")]
 pub mod backend;
-#[cfg(not(feature = "unstable"))]
-mod backend;
 mod event_loop;
 mod sys;
 mod tables;
@@ -57,6 +54,7 @@ pub mod runtime;
 pub mod task;
 pub mod time;
 
+pub use event_loop::backend;
 pub use rotor_macros::{main, test};
 pub use task::spawn;
 

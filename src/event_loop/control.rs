@@ -140,9 +140,9 @@ impl Loop {
         self.sockets.take(kind, Phase::Reserved).ok_or(full)
     }
 
-    /// Takes over a descriptor opened elsewhere. It must be blocking (the kernel answers requests
-    /// on non-blocking ones with `EAGAIN` in place of waiting) and of the kind given. The loop
-    /// closes it.
+    /// Takes over a descriptor opened elsewhere. It must be blocking (io_uring answers requests on
+    /// non-blocking ones with `EAGAIN` in place of waiting) and of the kind given. The loop closes
+    /// it; a backend that needs it otherwise changes it, and back when the loop gives it up.
     ///
     /// # Errors
     /// When no row is free or this is a child process; the descriptor is then closed.
@@ -150,8 +150,10 @@ impl Loop {
         self.check()?;
         let row = self.take_row(kind)?;
         let socket = self.sockets.get_mut(row);
-        socket.fd = fd.into_raw_fd();
+        let fd = fd.into_raw_fd();
+        socket.fd = fd;
         socket.phase = Phase::Open;
+        self.driver.adopt(fd);
         Ok(self.sockets.descriptor(row))
     }
 

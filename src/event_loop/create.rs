@@ -4,9 +4,9 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::backend::{Backend, BufferMemory};
+use crate::backend::readiness::{Engine, Sizes, System};
+use crate::backend::{Backend, BufferMemory, Chosen, Driver, choice};
 use crate::error::CreateError;
-use crate::event_loop::driver::Driver;
 use crate::event_loop::{Loop, Statistics};
 use crate::limits::{BUFFERS_MAX, BUFFERS_PROVIDED_MAX, ROWS_MAX, TRANSFER_BYTES_MAX};
 use crate::options::Options;
@@ -46,6 +46,7 @@ impl Loop {
         Tokens::plan(&mut plan, slots);
         Buffers::plan(&mut plan, options.buffers, options.buffer_bytes);
         plan.range(ring_entries(options) as usize * RING_ENTRY_BYTES, ARENA_ALIGN);
+        Engine::<System>::plan(&mut plan, sizes(options));
         plan.bytes()
     }
 
@@ -57,7 +58,7 @@ impl Loop {
     pub fn new(options: &Options) -> Result<Loop, CreateError> {
         check(options)?;
         let arena = Arena::new(Loop::memory_bytes(options))?;
-        Loop::assemble(options, arena, system_backend(options)?)
+        Loop::assemble(options, arena, None)
     }
 
     /// Makes a loop in the program's memory, of at least
@@ -71,7 +72,7 @@ impl Loop {
     ) -> Result<Loop, CreateError> {
         check(options)?;
         let arena = Arena::in_memory(memory, Loop::memory_bytes(options))?;
-        Loop::assemble(options, arena, system_backend(options)?)
+        Loop::assemble(options, arena, None)
     }
 
     /// Makes a loop on a backend of the program's.
@@ -81,13 +82,13 @@ impl Loop {
     pub fn with_backend(options: &Options, backend: Box<dyn Backend>) -> Result<Loop, CreateError> {
         check(options)?;
         let arena = Arena::new(Loop::memory_bytes(options))?;
-        Loop::assemble(options, arena, Driver::Custom(backend))
+        Loop::assemble(options, arena, Some(backend))
     }
 
     fn assemble(
         options: &Options,
         mut arena: Arena,
-        mut driver: Driver,
+        custom: Option<Box<dyn Backend>>,
     ) -> Result<Loop, CreateError> {
         static IDS: AtomicU32 = AtomicU32::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
@@ -112,10 +113,20 @@ impl Loop {
             ring: ring.as_ptr(),
             ring_entries: entries,
         };
-        driver.attach(memory).map_err(|error| CreateError::Backend {
-            what: "the receive buffers cannot be registered",
-            error,
-        })?;
+        // The buffers are part of what the system is asked for.
+        let attached = |mut driver: Driver| match driver.attach(memory) {
+            Ok(()) => Ok(driver),
+            Err(error) => {
+                let what = "the receive buffers cannot be registered";
+                Err(CreateError::Backend { what, error })
+            }
+        };
+        let driver = match custom {
+            Some(backend) => attached(Driver::Custom(backend))?,
+            None => choice::make(|kind| {
+                Driver::new(kind, options, cut, sizes(options)).and_then(attached)
+            })?,
+        };
         Ok(Loop {
             slots,
             sockets,
@@ -149,18 +160,27 @@ fn ring_entries(options: &Options) -> u32 {
     options.buffers.next_power_of_two().min(BUFFERS_PROVIDED_MAX)
 }
 
-#[cfg(target_os = "linux")]
-fn system_backend(options: &Options) -> Result<Driver, CreateError> {
-    crate::backend::uring::Uring::new(options).map(Driver::Uring)
+/// What a readiness backend has room for. A descriptor more than there are rows, for a duplicate.
+fn sizes(options: &Options) -> Sizes {
+    Sizes {
+        tokens: Slots::rows(options.operations, options.timers, options.sockets),
+        descriptors: options.sockets + 1,
+        buffers: ring_entries(options),
+    }
 }
 
-/// Until the readiness backends exist, only Linux has a backend of its own.
-#[cfg(not(target_os = "linux"))]
-fn system_backend(_options: &Options) -> Result<Driver, CreateError> {
-    Err(CreateError::Backend {
-        what: "this system has no backend yet",
-        error: std::io::ErrorKind::Unsupported.into(),
-    })
+/// The backend of this process, and why it is the one. Chosen when the first loop or runtime is made;
+/// before that this makes a loop of the default size, and drops it.
+///
+/// # Errors
+/// When no loop could be made: what was asked for by hand cannot be had, or memory or descriptors are
+/// short.
+pub fn backend() -> Result<Chosen, CreateError> {
+    if let Some(chosen) = choice::chosen() {
+        return Ok(chosen);
+    }
+    drop(Loop::new(&Options::default())?);
+    Ok(choice::chosen().expect("a loop was made"))
 }
 
 fn check(options: &Options) -> Result<(), CreateError> {

@@ -4,8 +4,8 @@
 use std::net::Shutdown;
 use std::time::Duration;
 
+use crate::backend::Driver;
 use crate::event::Event;
-use crate::event_loop::driver::Driver;
 use crate::event_loop::{Loop, Wait};
 use crate::op::Control;
 use crate::tables::slots::State;

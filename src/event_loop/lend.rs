@@ -4,8 +4,8 @@
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use crate::event_loop::Loop;
-use crate::event_loop::driver;
 use crate::op::Descriptor;
+use crate::sys::descriptor;
 
 impl Loop {
     /// The kernel's number of an open descriptor. It stays the loop's to close.
@@ -33,12 +33,14 @@ impl Loop {
     pub(crate) fn part_with(&mut self, descriptor: Descriptor) -> Option<OwnedFd> {
         let row = self.sockets.find_open(descriptor)?;
         let fd = self.sockets.get(row).fd;
-        let twin = driver::lent(self, fd).try_clone_to_owned().ok()?;
+        let twin = descriptor::lent(self, fd).try_clone_to_owned().ok()?;
         let socket = self.sockets.get_mut(row);
         socket.fd = twin.into_raw_fd();
         socket.lent = false;
         socket.parted = true;
-        Some(driver::into_owned(fd))
+        let heir = socket.fd;
+        self.driver.forget(fd, Some(heir));
+        Some(descriptor::owned(fd))
     }
 
     /// Asks what waits on a descriptor to end: receives, accepts and polls. Each answers with its
@@ -69,6 +71,7 @@ impl Loop {
         }
         let fd = self.sockets.get(row).fd;
         self.sockets.free(row);
-        Some(driver::into_owned(fd))
+        self.driver.forget(fd, None);
+        Some(descriptor::owned(fd))
     }
 }

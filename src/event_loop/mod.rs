@@ -8,7 +8,6 @@ mod complete;
 mod control;
 mod create;
 mod drain;
-mod driver;
 mod immediate;
 mod lend;
 mod owned;
@@ -21,13 +20,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use create::backend;
 pub use drain::Drained;
-pub(crate) use driver::lent;
 pub use statistics::{ImmediateCalls, Statistics, Waits};
 pub use tick::Wait;
 
+use crate::backend::Driver;
 use crate::error::SubmitError;
-use crate::event_loop::driver::Driver;
 use crate::op::{BufferId, Descriptor};
 use crate::options::Options;
 use crate::tables::arena::Arena;

@@ -91,7 +91,7 @@ impl Socket {
             lent.ok_or_else(|| SubmitError::Closed.into())
         });
         match lent {
-            Ok(fd) => crate::event_loop::lent(self, fd),
+            Ok(fd) => crate::sys::descriptor::lent(self, fd),
             Err(error) => panic!("rotor: this {what} has no descriptor: {error}"),
         }
     }

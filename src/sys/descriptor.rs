@@ -11,14 +11,15 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::address::RawAddress;
-use crate::op::{Control, Reply};
+use crate::op::{Control, Interest, Reply};
 use crate::sys::socket_option;
 
 const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -48,6 +49,152 @@ pub(crate) unsafe fn send_message_now(fd: RawFd, message: *const libc::msghdr) -
 pub(crate) unsafe fn receive_now(fd: RawFd, pointer: *mut u8, length: u32) -> i32 {
     // SAFETY: as above.
     answer(|| unsafe { libc::recv(fd, pointer.cast(), length as usize, libc::MSG_DONTWAIT) })
+}
+
+/// Accepts a connection that waits, close-on-exec and blocking: its number, or a negative `errno`. The
+/// listener is nonblocking, or this may wait.
+///
+/// # Safety
+/// `address` is valid for reads and writes.
+pub(crate) unsafe fn accept_now(fd: RawFd, address: *mut RawAddress) -> i32 {
+    let (name, length) =
+        (RawAddress::address_pointer(address).cast_mut(), RawAddress::length_pointer(address));
+    // SAFETY: both pointers are into the address, which the caller vouches for; its length field says
+    // how much may be written.
+    answer(|| unsafe { accept_call(fd, name, length) } as isize)
+}
+
+/// # Safety
+/// As for accept4(2).
+#[cfg(not(target_os = "macos"))]
+unsafe fn accept_call(fd: RawFd, name: *mut libc::sockaddr, length: *mut libc::socklen_t) -> i32 {
+    // SAFETY: the caller's.
+    unsafe { libc::accept4(fd, name, length, libc::SOCK_CLOEXEC) }
+}
+
+/// Begins to connect: 0 when connected already, `-EINPROGRESS` while it goes on, or a negative
+/// `errno`. The socket is nonblocking, or this waits.
+///
+/// # Safety
+/// `address` is valid for reads.
+pub(crate) unsafe fn connect_now(fd: RawFd, address: *const RawAddress) -> i32 {
+    // SAFETY: the caller vouches for the address, which knows its length.
+    let result =
+        unsafe { libc::connect(fd, RawAddress::address_pointer(address), (*address).length()) };
+    if result == 0 {
+        return 0;
+    }
+    match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) {
+        // Interrupted, it goes on all the same (connect(2)); asked again it would say EALREADY.
+        libc::EINTR => -libc::EINPROGRESS,
+        errno => -errno,
+    }
+}
+
+/// How a connect ended: 0, a negative `errno`, or `-EINPROGRESS` while it goes on.
+pub(crate) fn connect_result(fd: RawFd) -> i32 {
+    match borrow(fd).map(sockopt::socket_error) {
+        Ok(Ok(Ok(()))) => match address_by(fd, libc::getpeername) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => -libc::EINPROGRESS,
+            Ok(_) | Err(_) => 0,
+        },
+        Ok(Ok(Err(errno)) | Err(errno)) => -errno.raw_os_error(),
+        Err(_) => -libc::EBADF,
+    }
+}
+
+/// Whether calls on it may wait: 0 or a negative `errno`.
+pub(crate) fn set_blocking(fd: RawFd, blocking: bool) -> i32 {
+    let set = borrow(fd).and_then(|fd| Ok(rustix::io::ioctl_fionbio(fd, !blocking)?));
+    set.map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |()| 0)
+}
+
+/// Whether it is ready now, or broken.
+pub(crate) fn is_ready(fd: RawFd, interest: Interest) -> bool {
+    let flags = match interest {
+        Interest::Readable => PollFlags::IN,
+        Interest::Writable => PollFlags::OUT,
+    };
+    let Ok(fd) = borrow(fd) else { return true };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An interrupted poll with no time to wait has looked, as far as this is concerned: not ready is
+    // told again.
+    !matches!(poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)), Ok(0))
+}
+
+/// The descriptor of a number that its owner has given up, still open: this is its only owner.
+pub(crate) fn owned(fd: RawFd) -> OwnedFd {
+    // SAFETY: the row that named it was freed or given another number in the same call, without a
+    // close: *open* ends here, and the loop never uses the number again.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A descriptor for as long as its object is borrowed. `fd` is the answer of
+/// [`Loop::lend`](crate::Loop) for the descriptor that `object` owns.
+pub(crate) fn lent<T>(_object: &T, fd: RawFd) -> BorrowedFd<'_> {
+    // SAFETY: the row is marked as lent: the loop closes it when the object is dropped and no sooner,
+    // also if the loop's own end comes first (`drain` leaves it open, the runtime keeps it for the
+    // object). The borrow ends before that.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Opens an epoll instance, close-on-exec.
+#[cfg(target_os = "linux")]
+pub(crate) fn epoll_open() -> io::Result<OwnedFd> {
+    Ok(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?)
+}
+
+/// epoll_ctl(2). An error is an `errno`.
+#[cfg(target_os = "linux")]
+pub(crate) fn epoll_change(
+    epoll: &OwnedFd,
+    operation: libc::c_int,
+    fd: RawFd,
+    events: u32,
+    data: u64,
+) -> Result<(), i32> {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: the event is a local, read before the call returns.
+    let result = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd, &raw mut event) };
+    if result == 0 { Ok(()) } else { Err(errno()) }
+}
+
+/// Waits in milliseconds, -1 for ever. Answers how many events were written.
+#[cfg(target_os = "linux")]
+pub(crate) fn epoll_wait_ms(
+    epoll: &OwnedFd,
+    events: &mut [libc::epoll_event],
+    wait_ms: i32,
+) -> Result<usize, i32> {
+    let most = i32::try_from(events.len()).unwrap_or(i32::MAX);
+    // SAFETY: the kernel writes at most `most` events, which the slice has room for, until the call
+    // returns.
+    let count = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), most, wait_ms) };
+    usize::try_from(count).map_err(|_| errno())
+}
+
+/// Waits in nanoseconds, or for ever, by epoll_pwait2(2), which a kernel before Linux 5.11 answers with
+/// `ENOSYS`.
+#[cfg(target_os = "linux")]
+pub(crate) fn epoll_wait_ns(
+    epoll: &OwnedFd,
+    events: &mut [libc::epoll_event],
+    wait_ns: Option<u64>,
+) -> Result<usize, i32> {
+    let most = i32::try_from(events.len()).unwrap_or(i32::MAX);
+    // The kernel's own structure, with 64 bits of seconds on every machine.
+    let wait = wait_ns.map(|ns| [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64]);
+    let wait = wait.as_ref().map_or(ptr::null(), |wait| wait.as_ptr());
+    // SAFETY: as above; the time is alive through the call, and no signal mask is given.
+    let count = unsafe {
+        let (number, epoll) = (libc::SYS_epoll_pwait2, epoll.as_raw_fd());
+        libc::syscall(number, epoll, events.as_mut_ptr(), most, wait, ptr::null::<u8>(), 0_usize)
+    };
+    usize::try_from(count).map_err(|_| errno())
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Shuts a direction down: 0 or a negative `errno`. shutdown(2) never waits.

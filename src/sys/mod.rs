@@ -14,6 +14,11 @@ pub(crate) mod descriptor;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) mod fork;
+#[cfg(not(target_os = "linux"))]
+#[path = "fork_by_number.rs"]
+pub(crate) mod fork;
+#[cfg(target_os = "linux")]
+pub(crate) mod slack;
 mod socket_option;
 #[cfg(target_os = "linux")]
 pub(crate) mod wake;

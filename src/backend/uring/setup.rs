@@ -21,7 +21,12 @@ pub(super) fn make_ring(options: &Options) -> Result<(IoUring, Features), Create
         let rule = "must be a power of two, 32,768 at most";
         return Err(CreateError::Option { name: "ring_entries", rule });
     }
-    let ring = build(options).map_err(|error| refused(setup_refusal(&error), error))?;
+    let ring = build(options).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            CreateError::MemoryLock { needed: ring_bytes(options), limit: memory_lock_limit() }
+        }
+        _ => refused(setup_refusal(&error), error),
+    })?;
     let mut probe = Probe::new();
     if let Err(error) = ring.submitter().register_probe(&mut probe) {
         return Err(refused("io_uring_register refused to list its operations", error));
@@ -76,16 +81,30 @@ fn completion_entries(options: &Options) -> u32 {
     wanted.next_power_of_two().min(COMPLETIONS_MAX)
 }
 
+/// The bytes both queues take, in whole pages each (`io_allocate_scq_urings`): an entry of 64 bytes and
+/// a number for each submission, 16 bytes for each completion, and the queues' heads.
+fn ring_bytes(options: &Options) -> u64 {
+    const PAGE: u64 = 4096;
+    const HEADS: u64 = 320;
+    let (submissions, completions) = (options.ring_entries, completion_entries(options));
+    let entries = (u64::from(submissions) * 64).next_multiple_of(PAGE);
+    let queues = HEADS + u64::from(submissions) * 4 + u64::from(completions) * 16;
+    entries + queues.next_multiple_of(PAGE)
+}
+
+fn memory_lock_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
 /// Says what an error of io_uring_setup(2) means.
 fn setup_refusal(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
-            "io_uring_setup was refused (a seccomp filter, or the sysctl kernel.io_uring_disabled)"
+        Some(libc::EPERM) => {
+            "io_uring_setup refused with EPERM (seccomp or kernel.io_uring_disabled)"
         }
-        Some(libc::ENOSYS) => "io_uring_setup does not exist: this kernel has no io_uring",
-        Some(libc::ENOMEM) => {
-            "io_uring_setup ran out of memory or into the memory-lock limit (RLIMIT_MEMLOCK); \
-             lower `ring_entries` or raise the limit"
+        Some(libc::EACCES) => "io_uring_setup refused with EACCES (seccomp or a security module)",
+        Some(libc::ENOSYS) => {
+            "io_uring_setup refused with ENOSYS (a kernel without io_uring, or seccomp)"
         }
         Some(libc::EMFILE | libc::ENFILE) => {
             "io_uring_setup found no free descriptor (RLIMIT_NOFILE)"
@@ -103,8 +122,8 @@ mod tests {
     fn every_known_refusal_is_named() {
         for (errno, word) in [
             (libc::EPERM, "seccomp"),
-            (libc::ENOSYS, "no io_uring"),
-            (libc::ENOMEM, "RLIMIT_MEMLOCK"),
+            (libc::EACCES, "EACCES"),
+            (libc::ENOSYS, "without io_uring"),
             (libc::EMFILE, "RLIMIT_NOFILE"),
             (libc::EINVAL, "DEFER_TASKRUN (Linux 6.1)"),
             (libc::EIO, "failed"),
