@@ -277,14 +277,17 @@ fn a_listener_goes_to_std_in_the_middle_of_an_episode() {
     let runtime = Builder::new().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // epoll meets the shortage when there is somebody to accept, io_uring before.
+        let client = socket();
         let limited = Limited::to_more(1);
         let taken = take_all();
+        let client = connect_with(client, listener.local_addr().unwrap());
         assert!(listener.accept().await.is_err());
         // The pause is over, and the accept that is then armed fails while nobody waits for it.
         sleep(Duration::from_millis(700)).await;
         assert!(poll_once(listener.accept()).await.is_none());
         let given = timeout(Duration::from_secs(20), listener.into_std()).await;
-        drop((taken, limited));
+        drop((taken, limited, client));
         given.expect("it does not wait for the episode's end").unwrap();
     });
 }

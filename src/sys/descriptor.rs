@@ -22,7 +22,11 @@ use crate::address::RawAddress;
 use crate::op::{Control, Interest, Reply};
 use crate::sys::socket_option;
 
+#[cfg(not(target_os = "macos"))]
 const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+/// macOS keeps a socket from raising `SIGPIPE` by an option of the socket; see [`keep_quiet`].
+#[cfg(target_os = "macos")]
+const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT;
 
 /// Sends what fits: a count, or a negative `errno` (`-EAGAIN` when nothing does).
 ///
@@ -72,6 +76,23 @@ unsafe fn accept_call(fd: RawFd, name: *mut libc::sockaddr, length: *mut libc::s
     unsafe { libc::accept4(fd, name, length, libc::SOCK_CLOEXEC) }
 }
 
+/// macOS has no accept4(2), and a connection inherits its listener's mode. Between the two calls a
+/// program that another thread starts inherits the descriptor: nothing there prevents it.
+///
+/// # Safety
+/// As for accept(2).
+#[cfg(target_os = "macos")]
+unsafe fn accept_call(fd: RawFd, name: *mut libc::sockaddr, length: *mut libc::socklen_t) -> i32 {
+    // SAFETY: the caller's.
+    let accepted = unsafe { libc::accept(fd, name, length) };
+    if let Ok(socket) = borrow(accepted) {
+        let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
+        let _ = rustix::io::ioctl_fionbio(socket, false);
+        keep_quiet(accepted);
+    }
+    accepted
+}
+
 /// Begins to connect: 0 when connected already, `-EINPROGRESS` while it goes on, or a negative
 /// `errno`. The socket is nonblocking, or this waits.
 ///
@@ -91,8 +112,27 @@ pub(crate) unsafe fn connect_now(fd: RawFd, address: *const RawAddress) -> i32 {
     }
 }
 
-/// How a connect ended: 0, a negative `errno`, or `-EINPROGRESS` while it goes on.
-pub(crate) fn connect_result(fd: RawFd) -> i32 {
+/// How a connect that `connect_now` began has ended: 0, a negative `errno`, or `-EINPROGRESS` while it
+/// goes on. Linux keeps the error, and the socket's way out of connecting, for a second connect(2).
+///
+/// # Safety
+/// `address` is valid for reads.
+#[cfg(target_os = "linux")]
+pub(crate) unsafe fn connect_result(fd: RawFd, address: *const RawAddress) -> i32 {
+    // SAFETY: the caller's.
+    match -unsafe { connect_now(fd, address) } {
+        0 | libc::EISCONN => 0,
+        libc::EALREADY | libc::EINPROGRESS => -libc::EINPROGRESS,
+        errno => -errno,
+    }
+}
+
+/// As above. The BSDs keep the error as the socket's own, and would connect anew if asked again.
+///
+/// # Safety
+/// `address` is valid for reads.
+#[cfg(not(target_os = "linux"))]
+pub(crate) unsafe fn connect_result(fd: RawFd, _address: *const RawAddress) -> i32 {
     match borrow(fd).map(sockopt::socket_error) {
         Ok(Ok(Ok(()))) => match address_by(fd, libc::getpeername) {
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => -libc::EINPROGRESS,
@@ -193,6 +233,40 @@ pub(crate) fn epoll_wait_ns(
     usize::try_from(count).map_err(|_| errno())
 }
 
+/// Opens a kqueue. It is not inherited by a child, forked or started.
+#[cfg(any(target_os = "macos", target_os = "freebsd"))]
+pub(crate) fn kqueue_open() -> io::Result<OwnedFd> {
+    let queue = rustix::event::kqueue::kqueue()?;
+    rustix::io::fcntl_setfd(&queue, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(queue)
+}
+
+/// kevent(2): makes changes and waits, or waits for ever. Answers how many events were written.
+#[cfg(any(target_os = "macos", target_os = "freebsd"))]
+pub(crate) fn kqueue_call(
+    queue: &OwnedFd,
+    changes: &[rustix::event::kqueue::Event],
+    found: &mut [rustix::event::kqueue::Event],
+    wait: Option<Timespec>,
+) -> Result<usize, i32> {
+    // SAFETY: *open*: a number named in a change is open through the call. One that is closed later
+    // takes its filters along (kqueue(2)); no memory is named.
+    let count =
+        unsafe { rustix::event::kqueue::kevent_timespec(queue, changes, found, wait.as_ref()) };
+    count.map_err(Errno::raw_os_error)
+}
+
+/// Keeps a socket from raising `SIGPIPE`, where calls cannot say so themselves.
+pub(crate) fn keep_quiet(fd: RawFd) {
+    #[cfg(target_os = "macos")]
+    if let Ok(fd) = borrow(fd) {
+        // What is no socket raises none.
+        let _ = sockopt::set_socket_nosigpipe(fd, true);
+    }
+    #[cfg(not(target_os = "macos"))]
+    let _ = fd;
+}
+
 fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
@@ -264,7 +338,15 @@ fn open_stream(family_of: SocketAddr) -> io::Result<OwnedFd> {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    Ok(rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    #[cfg(not(target_os = "macos"))]
+    let flags = SocketFlags::CLOEXEC;
+    #[cfg(target_os = "macos")]
+    let flags = SocketFlags::empty();
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    #[cfg(target_os = "macos")]
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    keep_quiet(socket.as_raw_fd());
+    Ok(socket)
 }
 
 fn listen(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
@@ -302,20 +384,50 @@ fn address_by(fd: RawFd, call: NameCall) -> io::Result<Reply<RawFd>> {
     raw.decode().map(Reply::Address)
 }
 
+#[cfg(not(target_os = "macos"))]
+fn unsent(fd: RawFd) -> io::Result<u64> {
+    // SIOCOUTQ by its other name (tcp(7)); `FIONWRITE` of sys/filio.h.
+    #[cfg(target_os = "linux")]
+    const UNSENT: libc::Ioctl = libc::TIOCOUTQ;
+    #[cfg(not(target_os = "linux"))]
+    const UNSENT: libc::c_ulong = libc::FIONWRITE;
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one c_int.
+    if unsafe { libc::ioctl(fd, UNSENT, &raw mut bytes) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+#[cfg(target_os = "macos")]
 fn unsent(fd: RawFd) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request (SIOCOUTQ by its other name, tcp(7)) writes one c_int.
-    if unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) } < 0 {
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    let value: *mut libc::c_int = &mut bytes;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_NWRITE);
+    // SAFETY: the option's value is one c_int, as `length` says.
+    if unsafe { libc::getsockopt(fd, level, name, value.cast(), &raw mut length) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
 /// With `MSG_TRUNC` TCP throws the bytes away and writes no memory (tcp(7), Linux 2.4 on).
+#[cfg(target_os = "linux")]
 fn discard(fd: RawFd, bytes_max: u32) -> io::Result<u64> {
     let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
     // SAFETY: nothing is written; were it, a null pointer is the kernel's EFAULT, not our memory.
     let count = answer(|| unsafe { libc::recv(fd, ptr::null_mut(), bytes_max as usize, flags) });
+    u64::try_from(count).map_err(|_| io::Error::from_raw_os_error(-count))
+}
+
+/// Elsewhere bytes are thrown away by receiving them, a little at a time.
+#[cfg(not(target_os = "linux"))]
+fn discard(fd: RawFd, bytes_max: u32) -> io::Result<u64> {
+    let mut bytes = [0_u8; 16_384];
+    let length = bytes_max.min(bytes.len() as u32);
+    // SAFETY: a local array, at least that long.
+    let count = unsafe { receive_now(fd, bytes.as_mut_ptr(), length) };
     u64::try_from(count).map_err(|_| io::Error::from_raw_os_error(-count))
 }
 

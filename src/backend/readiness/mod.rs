@@ -3,7 +3,7 @@
 //!
 //! - `selector` says what a system must tell; `epoll` and `kqueue` ask it.
 //! - `rows` holds the descriptors and who waits on them, `requests` what was asked and answered.
-//! - This file performs: it decides when a call is made, and what its answer means.
+//! - `waiting` decides when a request is performed; this file performs it.
 //!
 //! A descriptor is registered once a direction, by edges, when something first waits for it. What was
 //! told is kept until a call finds the descriptor exhausted, so a busy stream costs a wait, a receive
@@ -38,7 +38,6 @@ use super::request::{
 use crate::error::FORKED;
 use crate::op::{Control, Interest, Reply};
 use crate::sys::{clock, descriptor, fork::ForkGuard};
-use crate::tables::NONE;
 use crate::tables::arena::{Arena, Plan, Table};
 
 #[cfg(target_os = "linux")]
@@ -50,6 +49,7 @@ mod rows;
 mod selector;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub(crate) use self::selector::Selector;
 
@@ -110,104 +110,18 @@ impl<S: Selector> Engine<S> {
         }
     }
 
-    /// Queues a request until its descriptor is ready.
-    fn queue(&mut self, token: Token, request: &Request, fd: RawFd, direction: u8) -> Submission {
-        let Some(row) = self.rows.find_or_take(fd) else { return Submission::Full };
-        if let Err(errno) = self.arm(row, direction) {
-            return Submission::Done(-errno);
-        }
-        let generation = self.rows.get(row).generation;
-        let chain = self.rows.get_mut(row).chain(direction);
-        self.requests.put(token, *request, [row, generation], chain);
-        if self.rows.get(row).ready & direction != 0 {
-            self.rows.list(row);
-        }
-        Submission::Queued
-    }
-
-    /// Has the selector watch a direction, if it does not yet. A row that this leaves without use is
-    /// freed.
-    fn arm(&mut self, index: u32, directions: u8) -> Result<(), i32> {
-        let key = self.rows.key(index);
-        let row = self.rows.get_mut(index);
-        if row.armed & directions == directions || row.unwatchable {
-            return Ok(());
-        }
-        let (fd, wanted) = (row.fd, row.armed | directions);
-        match self.selector.arm(fd, key, wanted, row.armed) {
-            Ok(()) => row.armed = wanted,
-            Err(libc::EPERM) => {
-                row.unwatchable = true;
-                row.ready = READ | WRITE;
-            }
-            Err(errno) => {
-                self.free_unused(index);
-                return Err(errno);
-            }
-        }
-        Ok(())
-    }
-
-    fn free_unused(&mut self, index: u32) {
-        let row = self.rows.get(index);
-        if row.armed == 0 && row.is_idle() && !row.nonblocking {
-            self.rows.free(index);
-        }
-    }
-
-    /// Whether a send may find room: a socket mostly has it, so a send is tried unless it is known not
-    /// to, or others are in the way.
-    fn may_send(&self, fd: RawFd) -> bool {
-        let Some(row) = self.rows.find(fd).map(|row| self.rows.get(row)) else { return true };
-        row.first(WRITE) == NONE && (row.armed & WRITE == 0 || row.ready & WRITE != 0)
-    }
-
-    /// A send was tried, or was not because it would have found no room.
-    fn sent(&mut self, token: Token, request: &Request, fd: RawFd, result: i32) -> Submission {
-        if result != -libc::EAGAIN {
-            return Submission::Done(result);
-        }
-        self.exhausted(fd, WRITE);
-        self.queue(token, request, fd, WRITE)
-    }
-
-    /// A call by the side has found a descriptor exhausted.
-    fn exhausted(&mut self, fd: RawFd, direction: u8) {
-        if let Some(row) = self.rows.find(fd) {
-            self.rows.get_mut(row).ready &= !direction;
-        }
-    }
-
-    /// A receive by the side has taken `result` of `length` bytes.
-    fn received(&mut self, fd: RawFd, result: i32, length: u32) {
-        if result == -libc::EAGAIN || result > 0 && (result as u32) < length {
-            if let Some(row) = self.rows.find(fd) {
-                self.after_receive(row, result, length);
-            }
-        }
-    }
-
-    /// A short receive has drained the socket; what comes after it is told by another edge.
-    fn after_receive(&mut self, index: u32, result: i32, length: u32) {
-        let row = self.rows.get_mut(index);
-        let short = result > 0 && (result as u32) < length;
-        if result == -libc::EAGAIN || short && !row.over {
-            row.ready &= !READ;
-        }
-    }
-
     fn connect(&mut self, token: Token, request: &Request, fd: RawFd) -> Submission {
         let Request::Connect { address, .. } = *request else { unreachable!("a connect") };
         let Some(index) = self.rows.find_or_take(fd) else { return Submission::Full };
         let mut result = self.block(index, false);
         if result == 0 {
-            // What was told before is about another try.
-            self.rows.get_mut(index).ready = 0;
             // SAFETY: *requests*.
             result = unsafe { descriptor::connect_now(fd, address) };
         }
         if result == -libc::EINPROGRESS {
-            // Armed anew also if it was: an edge that came before the try is not told again.
+            // What was told before is about another try. Armed anew also if it was armed: an edge
+            // that came before is not told again.
+            self.rows.get_mut(index).ready = 0;
             let key = self.rows.key(index);
             let before = self.rows.get(index).armed;
             match self.selector.arm(fd, key, READ | WRITE, before) {
@@ -223,56 +137,6 @@ impl<S: Selector> Engine<S> {
         Submission::Done(result)
     }
 
-    /// Makes a descriptor nonblocking, or blocking again if it was not: 0 or a negative `errno`.
-    fn block(&mut self, index: u32, blocking: bool) -> i32 {
-        let row = self.rows.get_mut(index);
-        if row.nonblocking != blocking {
-            return 0;
-        }
-        let result = descriptor::set_blocking(row.fd, blocking);
-        if result == 0 {
-            row.nonblocking = !blocking;
-        }
-        result
-    }
-
-    fn accept(&mut self, token: Token, request: &Request, fd: RawFd) -> Submission {
-        let Some(index) = self.rows.find_or_take(fd) else { return Submission::Full };
-        let result = self.block(index, false);
-        if result < 0 {
-            self.free_unused(index);
-            return Submission::Done(result);
-        }
-        self.queue(token, request, fd, READ)
-    }
-
-    /// Performs what waits on descriptors that are ready.
-    fn attend(&mut self) {
-        for _ in 0..self.rows.listed() {
-            let Some(index) = self.rows.take_listed() else { return };
-            if self.rows.get(index).fd >= 0 {
-                self.serve(index, READ);
-                self.serve(index, WRITE);
-                self.rows.get_mut(index).fresh = 0;
-            }
-        }
-    }
-
-    fn serve(&mut self, row: u32, direction: u8) {
-        let mut next = self.rows.get(row).first(direction);
-        while next != NONE && self.rows.get(row).ready & direction != 0 {
-            let index = next;
-            next = self.requests.get(index).next;
-            match self.perform(row, index) {
-                Some(answer) => {
-                    let chain = self.rows.get_mut(row).chain(direction);
-                    self.requests.answer(chain, index, answer);
-                }
-                None => self.rows.get_mut(row).ready &= !direction,
-            }
-        }
-    }
-
     /// Does what a request asks for. Nothing when that would block.
     fn perform(&mut self, row: u32, index: u32) -> Option<Answer> {
         let fd = self.rows.get(row).fd;
@@ -285,13 +149,15 @@ impl<S: Selector> Engine<S> {
                 }
                 accepted
             }
-            Request::Connect { .. } => match descriptor::connect_result(fd) {
-                error if error == -libc::EINPROGRESS => return None,
-                result => {
-                    self.block(row, true);
-                    result
+            Request::Connect { address, .. } => {
+                // SAFETY: *requests*.
+                let result = unsafe { descriptor::connect_result(fd, address) };
+                if result == -libc::EINPROGRESS {
+                    return None;
                 }
-            },
+                self.block(row, true);
+                result
+            }
             Request::Receive { pointer, length, .. } => {
                 // SAFETY: *requests*.
                 let result = unsafe { descriptor::receive_now(fd, pointer, length) };
@@ -318,13 +184,6 @@ impl<S: Selector> Engine<S> {
         (result != -libc::EAGAIN).then_some(Answer::last(result))
     }
 
-    /// A poll asks how things are, and what is known may be out of date.
-    fn look(&self, row: u32, fd: RawFd, interest: Interest) -> i32 {
-        let row = self.rows.get(row);
-        let fresh = row.unwatchable || row.fresh & direction_of(interest) != 0;
-        if fresh || descriptor::is_ready(fd, interest) { 1 } else { -libc::EAGAIN }
-    }
-
     /// Receives into a free buffer.
     fn pick(&mut self, row: u32, fd: RawFd, multishot: bool) -> Option<Answer> {
         let Some(memory) = self.memory.filter(|_| self.free_count > 0) else {
@@ -344,68 +203,6 @@ impl<S: Selector> Engine<S> {
                 Some(Answer { result, more: multishot, buffer: Some(buffer), nonempty })
             }
             _ => Some(Answer::last(result)),
-        }
-    }
-
-    /// A number that the system has just given out: what is known of it is out of date.
-    fn unknown(&mut self, fd: RawFd) {
-        if let Some(row) = self.rows.find(fd) {
-            self.end_waiting(row, -libc::EBADF);
-            self.rows.free(row);
-        }
-    }
-
-    fn end_waiting(&mut self, row: u32, result: i32) {
-        for direction in [READ, WRITE] {
-            loop {
-                let index = self.rows.get(row).first(direction);
-                if index == NONE {
-                    break;
-                }
-                let chain = self.rows.get_mut(row).chain(direction);
-                self.requests.answer(chain, index, Answer::last(result));
-            }
-        }
-    }
-
-    /// Asks the selector once and attends to what it found.
-    fn select(&mut self, wait_ns: Option<u64>) -> io::Result<()> {
-        self.statistics.enters += 1;
-        match self.selector.wait(wait_ns) {
-            Ok(woken) => self.woken |= woken,
-            Err(libc::EINTR) => {}
-            Err(errno) => return Err(io::Error::from_raw_os_error(errno)),
-        }
-        while let Some(found) = self.selector.found() {
-            let Some(index) = self.rows.named(found.key) else { continue };
-            let row = self.rows.get_mut(index);
-            row.ready |= found.ready;
-            row.fresh |= found.ready;
-            row.over |= found.over;
-            if !row.is_idle() {
-                self.rows.list(index);
-            }
-        }
-        self.attend();
-        Ok(())
-    }
-
-    fn wait(&mut self, wait_ns: Option<u64>) -> io::Result<TickEnd> {
-        let start_ns = if wait_ns.is_some() { clock::now_ns() } else { 0 };
-        let mut left_ns = wait_ns;
-        loop {
-            self.select(left_ns)?;
-            let woken = std::mem::take(&mut self.woken);
-            if woken || self.requests.has_answers() {
-                return Ok(TickEnd::Event);
-            }
-            if let Some(wait_ns) = wait_ns {
-                let passed_ns = clock::now_ns() - start_ns;
-                if passed_ns >= wait_ns {
-                    return Ok(TickEnd::TimedOut);
-                }
-                left_ns = Some(wait_ns - passed_ns);
-            }
         }
     }
 }
@@ -545,7 +342,10 @@ unsafe impl<S: Selector> Backend for Engine<S> {
     }
 
     fn adopt(&mut self, fd: RawFd) {
-        self.unknown(fd);
+        if !self.guard.forked() {
+            self.unknown(fd);
+            descriptor::keep_quiet(fd);
+        }
     }
 
     fn forget(&mut self, fd: RawFd, heir: Option<RawFd>) {
