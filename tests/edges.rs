@@ -1,6 +1,8 @@
 //! Edges of the runtime and of the loop, on the real backend: spins, starved readers and listeners,
 //! full tables, and closes that must not lose what was written.
 
+#[path = "support/backend.rs"]
+mod backend;
 mod support;
 
 use std::cell::Cell;
@@ -111,8 +113,13 @@ fn a_silent_stream_does_not_keep_the_only_buffer_from_one_with_bytes() {
         };
         let speaks = read(streams.pop().unwrap());
         let silent = read(streams.pop().unwrap());
-        let starved = || runtime.statistics().event_loop.starved >= 2;
-        eventually("two receives wait for the buffer", starved).await;
+        if backend::is_uring() {
+            let starved = || runtime.statistics().event_loop.starved >= 2;
+            eventually("two receives wait for the buffer", starved).await;
+        } else {
+            // Elsewhere a silent receive has not asked for a buffer yet.
+            sleep(5 * MILLISECOND).await;
+        }
         streams[0].read(&mut byte).await.unwrap();
         peers[2].write_all(b"hello").unwrap();
         assert_eq!(timeout(PATIENCE, speaks).await.expect("it hangs").unwrap(), 5);

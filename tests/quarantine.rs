@@ -7,6 +7,8 @@
 
 #[path = "quarantine/allocator.rs"]
 mod allocator;
+#[path = "support/backend.rs"]
+mod backend;
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -163,6 +165,9 @@ fn drop_in_flight(file: std::fs::File) -> (usize, Vec<Peer>) {
 
 #[test]
 fn a_runtime_dropped_with_320_reads_and_320_receives_in_flight_writes_to_nothing_freed() {
+    if backend::no_files() {
+        return;
+    }
     let scratch = scratch();
     let mut most_in_flight = 0;
     for _ in 0..TRIES_MAX {

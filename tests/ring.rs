@@ -1,4 +1,7 @@
-//! The loop on a real io_uring: small rings, full rings, storms of cancels, and every operation once.
+//! The loop on the system's backend, mostly a real io_uring: small rings, full rings, storms of cancels, and every operation once.
+
+#[path = "support/backend.rs"]
+mod backend;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -135,7 +138,8 @@ fn a_ring_of_8_entries_carries_4096_nops_at_once() {
     let statistics = event_loop.statistics();
     println!("4,096 operations on a ring of 8: {:?}", statistics.backend);
     assert_eq!(statistics.operations.high, 4096);
-    assert!(statistics.backend.overflows > 0, "the queue of completions was full too");
+    let full = statistics.backend.overflows > 0;
+    assert!(full || !backend::is_uring(), "the queue of completions was full too");
 }
 
 /// A thread can register 16 rings with the kernel; the others do without.
@@ -157,6 +161,9 @@ fn twenty_loops_live_on_one_thread() {
 /// sends and receives are on two ends of one connection, so their order shows.
 #[test]
 fn a_ring_of_8_entries_carries_4096_operations_of_four_kinds() {
+    if backend::no_files() {
+        return;
+    }
     const EACH: u64 = 1024;
     let mut event_loop = Loop::new(&Options { operations: 4096, ..small() }).unwrap();
     let file = scratch_file();
@@ -203,6 +210,9 @@ fn a_ring_of_8_entries_carries_4096_operations_of_four_kinds() {
 /// hundred cancels.
 #[test]
 fn a_hundred_futures_dropped_with_the_submission_ring_full_all_end() {
+    if backend::no_rings() {
+        return;
+    }
     for already in 0..8 {
         let runtime = Runtime::with_options(&small()).unwrap();
         let (reading, writing) = pipe();
@@ -428,6 +438,9 @@ fn a_connect_that_nobody_listens_for_is_refused() {
 
 #[test]
 fn files_are_written_and_read_at_offsets() {
+    if backend::no_files() {
+        return;
+    }
     let mut event_loop = Loop::new(&small()).unwrap();
     let file = scratch_file();
     let mirror = file.try_clone().unwrap();

@@ -1,6 +1,9 @@
 //! How a runtime ends: within its bound, with everything closed, dropped once, and nothing in the way
 //! of destructors.
 
+#[path = "support/backend.rs"]
+mod backend;
+
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -273,18 +276,24 @@ fn live_and_die(listening: &PeerListener, drops: &Rc<Cell<u32>>) {
         }));
         drop(rotor::spawn(async move {
             let _guard = (four, writing);
-            pipe.read_at(vec![0; 4096], 0).await.0.unwrap();
+            // On epoll it is refused at once.
+            let read = pipe.read_at(vec![0; 4096], 0).await.0;
+            assert!(read.is_ok() || !backend::is_uring(), "{read:?}");
+            std::future::pending::<()>().await;
         }));
         // The unread bytes arrive, and the next receive goes on behind them.
         rotor::time::sleep(Duration::from_millis(1)).await;
         drop(rotor::spawn(async move {
             let _guard = five;
-            file.read_at(vec![0; 65_536], 0).await.0.unwrap();
+            let read = file.read_at(vec![0; 65_536], 0).await.0;
+            assert!(read.is_ok() || !backend::is_uring(), "{read:?}");
             std::future::pending::<()>().await;
         }));
         rotor::task::yield_now().await;
     });
-    assert!(runtime.statistics().event_loop.operations.now >= 3);
+    // The pipe's read is one of them, where files can be read.
+    let least = if backend::is_uring() { 3 } else { 2 };
+    assert!(runtime.statistics().event_loop.operations.now >= least);
 }
 
 fn pipe() -> (std::fs::File, std::fs::File) {
