@@ -56,6 +56,7 @@ pub mod time;
 
 pub use event_loop::backend;
 pub use rotor_macros::{main, test};
+pub use runtime::doctor;
 pub use task::spawn;
 
 #[cfg(feature = "unstable")]

@@ -1,6 +1,9 @@
 //! The README's errors, as they are printed.
 
-use std::io;
+#[cfg(target_os = "linux")]
+#[path = "support/seccomp.rs"]
+mod seccomp;
+
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
@@ -42,52 +45,18 @@ fn the_error_of_a_spawn_without_a_runtime_is_in_the_readme() {
     assert_in_readme(&text);
 }
 
-/// Makes io_uring_setup fail with EPERM in this process and its children, as Docker's profile does.
-#[cfg(target_os = "linux")]
-fn refuse_io_uring() -> io::Result<()> {
-    let number = libc::SYS_io_uring_setup as u32;
-    let (load, equals, answer) = (
-        (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
-        (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-        (libc::BPF_RET | libc::BPF_K) as u16,
-    );
-    let mut filter = [
-        libc::sock_filter { code: load, jt: 0, jf: 0, k: 0 },
-        libc::sock_filter { code: equals, jt: 0, jf: 1, k: number },
-        libc::sock_filter {
-            code: answer,
-            jt: 0,
-            jf: 0,
-            k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
-        },
-        libc::sock_filter { code: answer, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
-    ];
-    let program =
-        libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_mut_ptr() };
-    // SAFETY: prctl(2) reads the program during the call; both calls are allowed between fork and
-    // exec, where they allocate nothing.
-    unsafe {
-        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
-
+/// What is printed where io_uring is refused, as in a container with Docker's default profile.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_error_of_a_refused_io_uring_is_in_the_readme() {
+fn the_line_of_a_refused_io_uring_is_in_the_readme() {
     let test = std::env::current_exe().unwrap();
-    let echo = test.parent().and_then(|folder| folder.parent()).unwrap().join("examples/echo");
-    let mut command = Command::new(echo);
-    command.arg("127.0.0.1:0").stdout(Stdio::null()).env_remove("RUST_BACKTRACE");
-    // SAFETY: `refuse_io_uring` makes two system calls and allocates nothing.
-    unsafe { command.pre_exec(refuse_io_uring) };
-    let output = command.stderr(Stdio::piped()).output().unwrap();
-    assert!(!output.status.success());
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = text.lines().find(|line| line.starts_with("rotor:"));
-    assert_in_readme(line.unwrap_or_else(|| panic!("no line of rotor's: {text}")));
+    let folder = test.parent().and_then(|folder| folder.parent()).unwrap().join("examples");
+    let mut command = Command::new(folder.join("which_backend"));
+    command.env_remove("ROTOR_BACKEND").stdout(Stdio::piped());
+    // SAFETY: it makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(|| seccomp::refuse(libc::SYS_io_uring_setup, None, libc::EPERM)) };
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_in_readme(text.lines().next().unwrap_or_default());
 }

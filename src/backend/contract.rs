@@ -80,7 +80,12 @@ pub unsafe trait Backend {
 }
 
 fn lacking(kind: Kind) -> CreateError {
-    CreateError::Backend { what: kind.name(), error: io::ErrorKind::Unsupported.into() }
+    let what = match kind {
+        Kind::IoUring => "this system has no io_uring",
+        Kind::Epoll | Kind::EpollMilliseconds => "this system has no epoll",
+        Kind::Kqueue => "this system has no kqueue",
+    };
+    CreateError::Backend { what, error: io::ErrorKind::Unsupported.into() }
 }
 
 fn readiness(

@@ -46,6 +46,7 @@ mod request;
 pub mod scripted;
 #[cfg(not(feature = "unstable"))]
 mod scripted;
+mod survey;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) mod uring;
@@ -53,6 +54,8 @@ pub(crate) mod uring;
 pub use self::choice::{PreferError, prefer};
 pub(crate) use self::contract::Driver;
 pub use self::kind::{Chosen, Kind, Reason};
+pub use self::survey::Feature;
+pub(crate) use self::survey::survey;
 #[cfg(feature = "unstable")]
 pub use self::{contract::Backend, request::*};
 #[cfg(not(feature = "unstable"))]

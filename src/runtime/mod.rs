@@ -24,6 +24,7 @@ mod builder;
 mod core;
 mod current;
 mod dispatch;
+mod doctor;
 mod given_up;
 mod lease;
 mod listener;
@@ -43,6 +44,7 @@ pub use self::block_on::{Runtime, RuntimeStatistics};
 pub use self::builder::Builder;
 pub(crate) use self::core::Shared;
 pub(crate) use self::current::{clock_now, current_named};
+pub use self::doctor::{Doctor, Limit, doctor};
 pub(crate) use self::given_up::GivenUp;
 pub(crate) use self::lease::{Lease, Sending};
 #[cfg(feature = "unstable")]

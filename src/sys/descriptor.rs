@@ -12,7 +12,6 @@
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::ptr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -105,7 +104,7 @@ pub(crate) unsafe fn connect_now(fd: RawFd, address: *const RawAddress) -> i32 {
     if result == 0 {
         return 0;
     }
-    match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) {
+    match errno() {
         // Interrupted, it goes on all the same (connect(2)); asked again it would say EALREADY.
         libc::EINTR => -libc::EINPROGRESS,
         errno => -errno,
@@ -224,11 +223,19 @@ pub(crate) fn epoll_wait_ns(
     let most = i32::try_from(events.len()).unwrap_or(i32::MAX);
     // The kernel's own structure, with 64 bits of seconds on every machine.
     let wait = wait_ns.map(|ns| [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64]);
-    let wait = wait.as_ref().map_or(ptr::null(), |wait| wait.as_ptr());
+    let wait = wait.as_ref().map_or(std::ptr::null(), |wait| wait.as_ptr());
     // SAFETY: as above; the time is alive through the call, and no signal mask is given.
     let count = unsafe {
         let (number, epoll) = (libc::SYS_epoll_pwait2, epoll.as_raw_fd());
-        libc::syscall(number, epoll, events.as_mut_ptr(), most, wait, ptr::null::<u8>(), 0_usize)
+        libc::syscall(
+            number,
+            epoll,
+            events.as_mut_ptr(),
+            most,
+            wait,
+            std::ptr::null::<u8>(),
+            0_usize,
+        )
     };
     usize::try_from(count).map_err(|_| errno())
 }
@@ -417,7 +424,8 @@ fn unsent(fd: RawFd) -> io::Result<u64> {
 fn discard(fd: RawFd, bytes_max: u32) -> io::Result<u64> {
     let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
     // SAFETY: nothing is written; were it, a null pointer is the kernel's EFAULT, not our memory.
-    let count = answer(|| unsafe { libc::recv(fd, ptr::null_mut(), bytes_max as usize, flags) });
+    let count =
+        answer(|| unsafe { libc::recv(fd, std::ptr::null_mut(), bytes_max as usize, flags) });
     u64::try_from(count).map_err(|_| io::Error::from_raw_os_error(-count))
 }
 
@@ -449,7 +457,7 @@ fn answer(call: impl Fn() -> isize) -> i32 {
             // Lengths are 32 bits wide and capped by the kernel at 0x7ffff000 (read(2)).
             return i32::try_from(result).unwrap_or(i32::MAX);
         }
-        let error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        let error = errno();
         if error != libc::EINTR {
             return -error;
         }

@@ -69,6 +69,12 @@ impl Epoll {
     }
 }
 
+/// Whether waits can be in nanoseconds.
+pub(crate) fn has_nanoseconds() -> bool {
+    let mut events = [NOTHING];
+    descriptor::epoll_open().is_ok_and(|epoll| has_fine_waits(&epoll, &mut events))
+}
+
 const ET: u32 = libc::EPOLLET as u32;
 
 /// Whether the kernel has `epoll_pwait2`, and lets it be called: old filters refuse what they do not

@@ -43,6 +43,8 @@ mod setup;
 mod tests;
 mod wait;
 
+pub(super) use self::setup::survey;
+
 /// The group all provided buffers are in.
 const BUFFER_GROUP: u16 = 0;
 /// The watch on the eventfd.

@@ -5,6 +5,8 @@
 
 use io_uring::{Parameters, opcode};
 
+use crate::backend::Feature;
+
 /// The kernel's answers at set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Features {
@@ -47,17 +49,35 @@ const OPCODES: [(u8, &str); 10] = [
     (opcode::Write::CODE, "this kernel's io_uring lacks IORING_OP_WRITE (Linux 5.6)"),
 ];
 
+/// What every entry of the lists begins with.
+const LACKS: &str = "this kernel's io_uring lacks ";
+
+/// Everything this backend asks for, and whether it is there.
+pub(super) fn list(features: &Features, has_opcode: impl Fn(u8) -> bool) -> Vec<Feature> {
+    let named = |(found, what): (bool, &'static str)| Feature {
+        name: what.strip_prefix(LACKS).unwrap_or(what),
+        found,
+    };
+    let wanted = (features.no_iowait, "IORING_FEAT_NO_IOWAIT (Linux 6.15)");
+    let opcodes = OPCODES.iter().map(|&(code, what)| (has_opcode(code), what));
+    required(features).into_iter().chain([wanted]).chain(opcodes).map(named).collect()
+}
+
+fn required(features: &Features) -> [(bool, &'static str); 4] {
+    [
+        (features.nodrop, "this kernel's io_uring lacks IORING_FEAT_NODROP (Linux 5.5)"),
+        (features.fast_poll, "this kernel's io_uring lacks IORING_FEAT_FAST_POLL (Linux 5.7)"),
+        (features.ext_arg, "this kernel's io_uring lacks IORING_FEAT_EXT_ARG (Linux 5.11)"),
+        (features.skip_success, "this kernel's io_uring lacks IORING_FEAT_CQE_SKIP (Linux 5.17)"),
+    ]
+}
+
 /// The first thing this backend needs that the kernel does not have.
 pub(super) fn first_missing(
     features: &Features,
     has_opcode: impl Fn(u8) -> bool,
 ) -> Option<&'static str> {
-    let required = [
-        (features.nodrop, "this kernel's io_uring lacks IORING_FEAT_NODROP (Linux 5.5)"),
-        (features.fast_poll, "this kernel's io_uring lacks IORING_FEAT_FAST_POLL (Linux 5.7)"),
-        (features.ext_arg, "this kernel's io_uring lacks IORING_FEAT_EXT_ARG (Linux 5.11)"),
-        (features.skip_success, "this kernel's io_uring lacks IORING_FEAT_CQE_SKIP (Linux 5.17)"),
-    ];
+    let required = required(features);
     let feature = required.iter().find(|(there, _)| !there).map(|&(_, what)| what);
     feature.or_else(|| OPCODES.iter().find(|&&(code, _)| !has_opcode(code)).map(|&(_, what)| what))
 }
@@ -77,6 +97,15 @@ mod tests {
     #[test]
     fn the_set_of_linux_6_1_is_enough() {
         assert_eq!(first_missing(&LINUX_6_1, |_| true), None);
+    }
+
+    #[test]
+    fn the_list_has_everything_by_its_name() {
+        let all = list(&LINUX_6_1, |code| code != OPCODES[3].0);
+        assert_eq!(all.len(), 4 + 1 + OPCODES.len());
+        assert!(all.iter().all(|feature| feature.name.starts_with("IORING_")), "{all:?}");
+        let lacking: Vec<_> = all.iter().filter(|it| !it.found).map(|it| it.name).collect();
+        assert_eq!(lacking, ["IORING_FEAT_NO_IOWAIT (Linux 6.15)", "IORING_OP_ACCEPT (Linux 5.5)"]);
     }
 
     #[test]

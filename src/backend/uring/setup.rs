@@ -5,7 +5,8 @@ use std::io;
 
 use io_uring::{IoUring, Probe, cqueue, squeue};
 
-use super::probe::{Features, first_missing};
+use super::probe::{Features, first_missing, list};
+use crate::backend::survey::{Feature, Survey};
 use crate::error::CreateError;
 use crate::options::Options;
 
@@ -36,6 +37,23 @@ pub(super) fn make_ring(options: &Options) -> Result<(IoUring, Features), Create
         Some(what) => Err(refused(what, io::ErrorKind::Unsupported.into())),
         None => Ok((ring, features)),
     }
+}
+
+/// What the kernel at hand has of what this backend asks for, by the smallest ring there is.
+pub(crate) fn survey() -> Survey {
+    let refused = |found| Feature { name: "IORING_SETUP_DEFER_TASKRUN (Linux 6.1)", found };
+    let options = Options { ring_entries: 1, operations: 1, ..Options::default() };
+    let Ok(ring) = build(&options) else {
+        return Survey { features: vec![refused(false)], workers: None };
+    };
+    let mut probe = Probe::new();
+    let probed = ring.submitter().register_probe(&mut probe).is_ok();
+    let features = Features::of(ring.params());
+    let mut all = list(&features, |code| probed && probe.is_supported(code));
+    all.insert(0, refused(true));
+    let mut workers = [0; 2];
+    let asked = ring.submitter().register_iowq_max_workers(&mut workers);
+    Survey { features: all, workers: asked.is_ok().then_some(workers) }
 }
 
 pub(super) fn refused(what: &'static str, error: io::Error) -> CreateError {

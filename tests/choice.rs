@@ -1,0 +1,157 @@
+//! Which backend a process runs, and what it says of it: free, by hand, and where the kernel refuses.
+#![cfg(target_os = "linux")]
+
+#[path = "support/seccomp.rs"]
+mod seccomp;
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rotor::backend::{Kind, Reason, prefer};
+use rotor::runtime::{CreateError, Runtime};
+
+fn example() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().and_then(Path::parent).unwrap().join("examples/which_backend")
+}
+
+/// Whether it went well, and its first line: of its output if it did, of its error if not.
+fn first_line(
+    variable: Option<&str>,
+    before: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> (bool, String) {
+    let mut command = Command::new(example());
+    command.env_remove("ROTOR_BACKEND").envs(variable.map(|kind| ("ROTOR_BACKEND", kind)));
+    // SAFETY: what runs there makes a few system calls and allocates nothing.
+    unsafe { command.pre_exec(before) };
+    let output = command.output().unwrap();
+    let told = if output.status.success() { output.stdout } else { output.stderr };
+    let line = String::from_utf8_lossy(&told).lines().next().unwrap_or_default().to_owned();
+    (output.status.success(), line)
+}
+
+#[track_caller]
+fn assert_runs(variable: Option<&str>, words: &str) {
+    assert_eq!(first_line(variable, || Ok(())), (true, words.to_owned()));
+}
+
+fn refuse_setup(errno: i32) -> impl Fn() -> io::Result<()> + Send + Sync {
+    move || seccomp::refuse(libc::SYS_io_uring_setup, None, errno)
+}
+
+#[test]
+fn free_or_by_hand_the_first_line_says_which_and_why() {
+    assert_runs(None, "io_uring: the kernel has all it needs");
+    assert_runs(Some(""), "io_uring: the kernel has all it needs");
+    assert_runs(Some("io_uring"), "io_uring: asked for by ROTOR_BACKEND");
+    assert_runs(Some("epoll"), "epoll: asked for by ROTOR_BACKEND");
+    assert_runs(Some("epoll-milliseconds"), "epoll-milliseconds: asked for by ROTOR_BACKEND");
+    let (well, line) = first_line(Some("kqueue"), || Ok(()));
+    assert!(!well && line.contains("this system has no kqueue"), "{line}");
+    let (well, line) = first_line(Some("select"), || Ok(()));
+    assert!(!well && line.contains("ROTOR_BACKEND") && line.contains("select"), "{line}");
+}
+
+#[test]
+fn where_io_uring_is_refused_epoll_runs_and_says_by_what() {
+    for (errno, name) in [(libc::EPERM, "EPERM"), (libc::ENOSYS, "ENOSYS")] {
+        let (well, line) = first_line(None, refuse_setup(errno));
+        let words = format!("epoll: io_uring_setup refused with {name}");
+        assert!(well && line.starts_with(&words), "{line}");
+    }
+    let (_, line) = first_line(None, refuse_setup(libc::EPERM));
+    assert!(line.ends_with("(seccomp or kernel.io_uring_disabled)"), "{line}");
+}
+
+#[test]
+fn a_kernel_that_lacks_a_part_is_one_that_refuses() {
+    // IORING_REGISTER_PBUF_RING, Linux 5.19; io_uring_enter as a filter may have it.
+    let without_rings = || seccomp::refuse(libc::SYS_io_uring_register, Some(22), libc::EINVAL);
+    let (well, line) = first_line(None, without_rings);
+    assert!(well && line.starts_with("epoll: ") && line.contains("PBUF_RING"), "{line}");
+    let without_enter = || seccomp::refuse(libc::SYS_io_uring_enter, None, libc::EPERM);
+    let (well, line) = first_line(None, without_enter);
+    assert!(well && line.starts_with("epoll: io_uring_enter was refused"), "{line}");
+}
+
+#[test]
+fn what_was_asked_for_by_hand_and_refused_is_an_error_and_no_other_backend() {
+    let (well, line) = first_line(Some("io_uring"), refuse_setup(libc::EPERM));
+    assert!(!well && line.contains("io_uring_setup refused with EPERM"), "{line}");
+}
+
+/// No descriptor is left for a ring: that may pass, so it decides nothing.
+#[test]
+fn a_shortage_is_an_error_and_no_refusal() {
+    let (well, line) = first_line(None, refuse_setup(libc::EMFILE));
+    assert!(!well && line.contains("RLIMIT_NOFILE"), "{line}");
+    let (well, line) = first_line(None, refuse_setup(libc::ENOMEM));
+    for words in ["locked memory", "RLIMIT_MEMLOCK", "ring_entries", "ROTOR_BACKEND=epoll"] {
+        assert!(!well && line.contains(words), "{line}");
+    }
+}
+
+/// Root is exempt from the limit, so the program runs as nobody.
+#[test]
+fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
+    const NOBODY: u32 = 65_534;
+    // SAFETY: no memory is passed.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can become nobody");
+        return;
+    }
+    let copied = std::env::temp_dir().join(format!("rotor-which-backend-{}", std::process::id()));
+    std::fs::copy(example(), &copied).unwrap();
+    let mut command = Command::new(&copied);
+    command.env_remove("ROTOR_BACKEND").current_dir("/");
+    let limit_and_leave = || {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the kernel reads the structure; two system calls.
+        unsafe {
+            if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none) != 0
+                || libc::setuid(NOBODY) != 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { command.pre_exec(limit_and_leave) };
+    let output = command.output();
+    let _ = std::fs::remove_file(&copied);
+    let told = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
+    let line = told.lines().next().unwrap_or_default();
+    if line.starts_with("io_uring") {
+        println!("skipped: this kernel does not count rings against the limit");
+        return;
+    }
+    assert!(line.starts_with("epoll: the memory-lock limit of 0 bytes is below"), "{told}");
+}
+
+/// In one test, since a process chooses once.
+#[test]
+fn a_process_keeps_its_choice_for_life() {
+    if std::env::var_os("ROTOR_BACKEND").is_some() {
+        println!("skipped: ROTOR_BACKEND chooses");
+        return;
+    }
+    prefer(Kind::Kqueue).unwrap();
+    let refused = Runtime::new().err().expect("Linux has none");
+    assert!(matches!(refused, CreateError::Backend { .. }), "{refused}");
+    prefer(Kind::Epoll).unwrap();
+    let first = Runtime::new().unwrap();
+    assert_eq!(first.backend(), "epoll");
+    let chosen = rotor::backend().unwrap();
+    assert_eq!((chosen.kind, &chosen.reason), (Kind::Epoll, &Reason::Preferred));
+    assert_eq!(chosen.to_string(), "epoll: asked for by the program");
+    prefer(Kind::Epoll).unwrap();
+    let late = prefer(Kind::IoUring).unwrap_err();
+    assert_eq!(late.chosen(), &chosen);
+    assert!(late.to_string().contains("epoll: asked for by the program"), "{late}");
+    let others: Vec<_> =
+        (0..4).map(|_| std::thread::spawn(|| Runtime::new().unwrap().backend())).collect();
+    assert!(others.into_iter().all(|other| other.join().unwrap() == "epoll"));
+}
