@@ -12,9 +12,9 @@ use std::process::Command;
 use rotor::backend::{Kind, Reason, prefer};
 use rotor::runtime::{CreateError, Runtime};
 
-fn example() -> PathBuf {
+fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    test.parent().and_then(Path::parent).unwrap().join("examples/which_backend")
+    test.parent().and_then(Path::parent).unwrap().join("examples").join(name)
 }
 
 /// Whether it went well, and its first line: of its output if it did, of its error if not.
@@ -22,7 +22,7 @@ fn first_line(
     variable: Option<&str>,
     before: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) -> (bool, String) {
-    let mut command = Command::new(example());
+    let mut command = Command::new(example("which_backend"));
     command.env_remove("ROTOR_BACKEND").envs(variable.map(|kind| ("ROTOR_BACKEND", kind)));
     // SAFETY: what runs there makes a few system calls and allocates nothing.
     unsafe { command.pre_exec(before) };
@@ -103,7 +103,7 @@ fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
         return;
     }
     let copied = std::env::temp_dir().join(format!("rotor-which-backend-{}", std::process::id()));
-    std::fs::copy(example(), &copied).unwrap();
+    std::fs::copy(example("which_backend"), &copied).unwrap();
     let mut command = Command::new(&copied);
     command.env_remove("ROTOR_BACKEND").current_dir("/");
     let limit_and_leave = || {
@@ -131,6 +131,17 @@ fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
     assert!(line.starts_with("epoll: the memory-lock limit of 0 bytes is below"), "{told}");
 }
 
+/// Two hours pass in it, of its own time.
+#[test]
+fn a_program_s_own_backend_carries_tcp_and_timers() {
+    let output = Command::new(example("custom_backend")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "backend: memory\n10.0.0.1:40001 has come\na network came back\nof memory came back\n"
+    );
+}
+
 /// In one test, since a process chooses once.
 #[test]
 fn a_process_keeps_its_choice_for_life() {
@@ -139,7 +150,7 @@ fn a_process_keeps_its_choice_for_life() {
         return;
     }
     prefer(Kind::Kqueue).unwrap();
-    let refused = Runtime::new().err().expect("Linux has none");
+    let refused = Runtime::new().expect_err("Linux has none");
     assert!(matches!(refused, CreateError::Backend { .. }), "{refused}");
     prefer(Kind::Epoll).unwrap();
     let first = Runtime::new().unwrap();

@@ -174,7 +174,8 @@ impl AsRawFd for TcpStream {
     }
 }
 
-/// The descriptor stays open until the listener is dropped, also if the runtime is gone before.
+/// The descriptor stays open until the listener is dropped, also if the runtime is gone before. While
+/// rotor accepts on it, it is blocking on io_uring and not on epoll.
 ///
 /// # Panics
 /// When the runtime is gone; inside another runtime than the one it was made in.

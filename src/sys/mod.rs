@@ -5,7 +5,8 @@
 //! reads it. Sockets are always close-on-exec, and always *blocking*: on a socket with `O_NONBLOCK`
 //! io_uring answers `-EAGAIN` at once where it would otherwise arm a poll and wait (`io_recv` and
 //! its like look at the file's flags, Linux 5.7 to date). Calls that must not block say so
-//! themselves, with `MSG_DONTWAIT`.
+//! themselves, with `MSG_DONTWAIT`; the readiness backends change the mode of what accepts or connects,
+//! for which there is no such flag, and change it back.
 #![deny(unsafe_code)]
 
 pub(crate) mod clock;
