@@ -118,7 +118,7 @@ fn found(data: u64, events: u32) -> Found {
 
 impl Selector for Epoll {
     fn describe(&self) -> &'static str {
-        if self.fine { "epoll" } else { "epoll (millisecond waits)" }
+        if self.fine { "epoll" } else { "epoll-milliseconds" }
     }
 
     fn arm(&mut self, fd: RawFd, key: Key, wanted: u8, before: u8) -> Result<(), i32> {

@@ -303,7 +303,7 @@ fn refuse(call: libc::c_long, errno: i32) {
 fn what_the_kernel_refuses_is_named() {
     for (call, errno, words) in [
         (libc::SYS_io_uring_setup, libc::EPERM, "kernel.io_uring_disabled"),
-        (libc::SYS_io_uring_setup, libc::ENOSYS, "no io_uring"),
+        (libc::SYS_io_uring_setup, libc::ENOSYS, "without io_uring"),
         (libc::SYS_io_uring_setup, libc::ENOMEM, "RLIMIT_MEMLOCK"),
         (libc::SYS_io_uring_setup, libc::EINVAL, "DEFER_TASKRUN (Linux 6.1)"),
         (libc::SYS_io_uring_register, libc::EPERM, "io_uring_register refused"),
@@ -316,8 +316,15 @@ fn what_the_kernel_refuses_is_named() {
         if child == 0 {
             refuse(call, errno);
             let error = Uring::new(&Options::default()).expect_err("refused");
-            let CreateError::Backend { what, error } = error else { panic!("{error}") };
-            let named = what.contains(words) && error.raw_os_error() == Some(errno);
+            let named = match &error {
+                CreateError::Backend { what, error } => {
+                    what.contains(words) && error.raw_os_error() == Some(errno)
+                }
+                CreateError::MemoryLock { .. } => {
+                    error.to_string().contains(words) && errno == libc::ENOMEM
+                }
+                other => panic!("{other}"),
+            };
             // SAFETY: ends the child.
             unsafe { libc::_exit(if named { 7 } else { 1 }) };
         }

@@ -94,7 +94,33 @@ fn a_listener_is_nonblocking_from_its_first_accept_until_it_leaves() {
 }
 
 #[test]
-fn a_connect_waits_through_readiness_told_in_vain_and_leaves_the_stream_blocking() {
+fn a_connect_waits_through_readiness_told_in_vain() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // SAFETY: no memory is passed. A second listen only sets the length of the queue.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let brief = std::time::Duration::from_millis(100);
+    let mut queued = Vec::new();
+    while let Ok(client) = TcpStream::connect_timeout(&address, brief) {
+        queued.push(client);
+        assert!(queued.len() < 16, "a queue of length 0 takes {} connections", queued.len());
+    }
+    let mut bench = Bench::new();
+    let open = Control::OpenStream { family_of: address };
+    let Reply::Opened(fd) = bench.engine.control(&open).unwrap() else { panic!("opened") };
+    let name: *const RawAddress = Box::leak(Box::new(RawAddress::encode(address)));
+    bench.queue(1, &Request::Connect { fd, address: name });
+    let found = bench.tell(bench.key(fd), READ | WRITE);
+    assert!(bench.tick(&[found]).is_empty(), "it goes on");
+    assert!(bench.engine.cancel(token(1)));
+    assert_eq!(one(bench.tick(&[found])).result, -libc::ECANCELED);
+    // SAFETY: no memory is passed.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NONBLOCK, 0);
+    bench.engine.release(fd);
+}
+
+#[test]
+fn a_connect_ends_as_the_kernel_says_and_leaves_the_stream_blocking() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut bench = Bench::new();
