@@ -3,7 +3,7 @@
 //! # Unsafe
 //! The forms that carry a raw pointer are `unsafe` to build: the caller promises that the memory
 //! stays valid, and is not otherwise touched, until the operation's final event. Nothing here
-//! dereferences a pointer.
+//! dereferences a pointer. A message header is made of zeros.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -377,4 +377,14 @@ const fn capped(length: usize) -> u32 {
     } else {
         length as u32
     }
+}
+
+/// A message header with pieces and nothing else.
+pub(crate) fn message(slices: *const libc::iovec, count: u32) -> libc::msghdr {
+    // SAFETY: null pointers, lengths of zero and no flags are a message header. Some C libraries have
+    // fields of their own in it, so it cannot be written out.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = slices.cast_mut();
+    header.msg_iovlen = count as _;
+    header
 }

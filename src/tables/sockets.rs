@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::address::RawAddress;
 use crate::event::EventKind;
 use crate::op::Descriptor;
+pub(crate) use crate::op::message;
 use crate::tables::NONE;
 use crate::tables::arena::{Arena, Plan, Table};
 use crate::tables::list::List;
@@ -299,18 +300,5 @@ impl Sockets {
     ) -> *const libc::msghdr {
         self.messages[index] = message(slices, count);
         self.messages.address_of(index)
-    }
-}
-
-/// A message header with pieces and nothing else.
-pub(crate) fn message(slices: *const libc::iovec, count: u32) -> libc::msghdr {
-    libc::msghdr {
-        msg_name: std::ptr::null_mut(),
-        msg_namelen: 0,
-        msg_iov: slices.cast_mut(),
-        msg_iovlen: count as _,
-        msg_control: std::ptr::null_mut(),
-        msg_controllen: 0,
-        msg_flags: 0,
     }
 }
