@@ -43,18 +43,19 @@ impl Loop {
         if first != NONE {
             self.sockets.get_mut(first).previous = row;
         }
+        self.sockets.begin_ending(row);
         self.closing = row;
         self.cancel_for_close(row);
         self.try_close(row);
         let socket = self.sockets.get(row);
         if socket.phase == Phase::Closing {
-            let bound_ns = match socket.linger {
+            let bound_ns = match self.sockets.linger(row) {
                 Linger::Default => LINGER_NS_MAX,
                 Linger::AtMost(bound_ns) => bound_ns,
                 Linger::Reset => 0,
             };
             let deadline = self.driver.now().saturating_add(bound_ns);
-            self.sockets.get_mut(row).deadline_ns = deadline;
+            self.sockets.ending_mut(row).deadline_ns = deadline;
             self.check_at(row, deadline);
         }
         Ok(handle)
@@ -107,7 +108,7 @@ impl Loop {
         let at_once = socket.kind != DescriptorKind::Stream
             || socket.saw_end
             || socket.overdue
-            || socket.linger == Linger::Reset;
+            || self.sockets.linger(row) == Linger::Reset;
         if at_once || !self.has_unread_or_unsent(row) {
             self.close_now(row);
             return;
@@ -117,14 +118,14 @@ impl Loop {
         // A failure means the connection is gone, and the next look finds its end.
         let _ = self.driver.control(&Control::Shutdown(fd, Shutdown::Write));
         let now = self.driver.now();
-        let socket = self.sockets.get_mut(row);
-        socket.phase = Phase::Lingering;
-        let bound_ns = match socket.linger {
+        self.sockets.get_mut(row).phase = Phase::Lingering;
+        let bound_ns = match self.sockets.linger(row) {
             Linger::AtMost(bound_ns) => bound_ns,
             Linger::Default | Linger::Reset => LINGER_NS_MAX,
         };
-        socket.deadline_ns = socket.deadline_ns.min(now.saturating_add(bound_ns));
-        socket.pause_ns = LINGER_PAUSE_NS_MIN;
+        let ending = self.sockets.ending_mut(row);
+        ending.deadline_ns = ending.deadline_ns.min(now.saturating_add(bound_ns));
+        ending.pause_ns = LINGER_PAUSE_NS_MIN;
         self.check_at(row, now.saturating_add(LINGER_PAUSE_NS_MIN));
     }
 
@@ -151,7 +152,7 @@ impl Loop {
     }
 
     fn check_at(&mut self, row: u32, at_ns: u64) {
-        self.sockets.get_mut(row).check_ns = at_ns;
+        self.sockets.ending_mut(row).check_ns = at_ns;
         self.closing_check_ns = self.closing_check_ns.min(at_ns);
     }
 
@@ -170,7 +171,7 @@ impl Loop {
         if self.closing == NONE {
             self.closing_check_ns = u64::MAX;
         }
-        if let Linger::AtMost(_) = self.sockets.get(row).linger {
+        if let Linger::AtMost(_) = self.sockets.linger(row) {
             // close(2) would wait for the peer and block the thread, on a non-blocking socket too.
             let off = Control::Set(fd, SocketOption::Linger(None));
             self.counts.immediate.closing += 1;
@@ -197,12 +198,11 @@ impl Loop {
         let mut next_check = u64::MAX;
         while row != NONE {
             let next = self.sockets.get(row).next;
-            if self.sockets.get(row).check_ns <= now_ns {
+            if self.sockets.ending(row).check_ns <= now_ns {
                 self.check_one(row, now_ns);
             }
-            let socket = self.sockets.get(row);
-            if matches!(socket.phase, Phase::Closing | Phase::Lingering) {
-                next_check = next_check.min(socket.check_ns);
+            if matches!(self.sockets.get(row).phase, Phase::Closing | Phase::Lingering) {
+                next_check = next_check.min(self.sockets.ending(row).check_ns);
             }
             row = next;
         }
@@ -215,17 +215,17 @@ impl Loop {
             return;
         }
         let ended = self.discard(row);
-        let socket = self.sockets.get(row);
-        let (deadline_ns, discarded) = (socket.deadline_ns, socket.discarded);
+        let ending = self.sockets.ending(row);
+        let (deadline_ns, discarded) = (ending.deadline_ns, ending.discarded);
         if ended || self.look(row, Control::Unsent) == 0 {
             self.close_now(row);
         } else if now_ns >= deadline_ns || discarded > LINGER_BYTES_MAX {
             self.counts.resets += 1;
             self.close_now(row);
         } else {
-            let socket = self.sockets.get_mut(row);
-            let pause_ns = socket.pause_ns;
-            socket.pause_ns = (pause_ns * 2).min(LINGER_PAUSE_NS_MAX);
+            let ending = self.sockets.ending_mut(row);
+            let pause_ns = ending.pause_ns;
+            ending.pause_ns = (pause_ns * 2).min(LINGER_PAUSE_NS_MAX);
             self.check_at(row, now_ns.saturating_add(pause_ns).min(deadline_ns));
         }
     }
@@ -233,9 +233,8 @@ impl Loop {
     /// The sends a close waits for are stuck: it waits no longer.
     fn give_up_sends(&mut self, row: u32) {
         self.counts.resets += u64::from(!self.sockets.get(row).send.is_idle());
-        let socket = self.sockets.get_mut(row);
-        socket.overdue = true;
-        socket.check_ns = u64::MAX;
+        self.sockets.get_mut(row).overdue = true;
+        self.sockets.ending_mut(row).check_ns = u64::MAX;
         self.cancel_sends(row);
         self.try_close(row);
     }
@@ -266,11 +265,11 @@ impl Loop {
             match self.driver.control(&Control::Discard(fd, DISCARD_BYTES)) {
                 Ok(Reply::Count(0)) => return true,
                 Ok(Reply::Count(count)) => {
-                    let socket = self.sockets.get_mut(row);
-                    socket.discarded += count;
+                    let ending = self.sockets.ending_mut(row);
+                    ending.discarded += count;
                     // Input that keeps coming fast deserves an early look.
-                    socket.pause_ns = LINGER_PAUSE_NS_MIN;
-                    if socket.discarded > LINGER_BYTES_MAX {
+                    ending.pause_ns = LINGER_PAUSE_NS_MIN;
+                    if ending.discarded > LINGER_BYTES_MAX {
                         return false;
                     }
                 }

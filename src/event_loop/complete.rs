@@ -225,11 +225,11 @@ impl Loop {
             return Verdict::Event(self.final_event(index, answer.result));
         }
         // A connection inherits its listener's options (sk_clone_lock).
-        let linger = self.sockets.get(slot.socket).linger;
+        let linger = self.sockets.linger(slot.socket);
         let socket = self.sockets.get_mut(reserved);
         socket.fd = answer.result;
         socket.phase = Phase::Open;
-        socket.linger = linger;
+        self.sockets.set_linger(reserved, linger);
         let mut event = self.final_event(index, 0);
         event.payload = self.sockets.descriptor(reserved).to_bits();
         event.flags |= HAS_DESCRIPTOR;

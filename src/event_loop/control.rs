@@ -86,7 +86,7 @@ impl Loop {
         match control {
             Control::Set(descriptor, SocketOption::Linger(bound)) => {
                 let row = self.open(descriptor)?;
-                self.sockets.get_mut(row).linger = Linger::from(bound);
+                self.sockets.set_linger(row, Linger::from(bound));
             }
             Control::StartListening(descriptor, _) => {
                 let row = self.open(descriptor)?;
