@@ -6,6 +6,7 @@ use crate::event::{Event, EventKind, HAS_BUFFER, HAS_DESCRIPTOR, HAS_ORPHAN, MOR
 use crate::event_loop::Loop;
 use crate::tables::NONE;
 use crate::tables::orphans::Ended;
+use crate::tables::slots::LENT;
 use crate::tables::slots::{CANCEL_REQUESTED, FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
 use crate::tables::sockets::{Phase, direction_of};
 
@@ -49,7 +50,8 @@ impl Loop {
         let again_after = !completion.more && self.slots.get(index).has(MULTISHOT);
         if !completion.more {
             self.in_kernel -= 1;
-            if self.slots.get(index).has(PICKED) {
+            let slot = self.slots.get(index);
+            if slot.has(PICKED) && !slot.has(LENT) {
                 self.picking -= 1;
             }
         }
@@ -241,23 +243,13 @@ impl Loop {
 
     fn judge_picked(&mut self, index: u32, answer: &Answer) -> Verdict {
         let slot = self.slots.get(index);
-        let (row, multishot) = (slot.socket, slot.has(MULTISHOT));
-        let canceled = slot.has(CANCEL_REQUESTED);
-        if answer.result == -libc::ENOBUFS {
-            if canceled {
-                return Verdict::Event(self.final_event(index, -libc::ECANCELED));
-            }
-            return self.without_buffer(index);
-        }
-        if answer.result == -libc::EINTR && !canceled {
-            return Verdict::Again;
-        }
-        let Some(buffer) = answer.buffer.filter(|_| answer.result > 0) else {
-            if let Some(unused) = answer.buffer {
+        let goes_on = slot.has(MULTISHOT) && !slot.has(CANCEL_REQUESTED);
+        let buffer = if slot.has(LENT) { Some(slot.extra as u16) } else { answer.buffer };
+        let Some(buffer) = buffer.filter(|_| answer.result > 0) else {
+            if let Some(unused) = buffer {
                 self.buffers.unused(unused);
             }
-            self.note_end(row, answer.result);
-            return Verdict::Event(self.final_event(index, answer.result));
+            return self.judge_nothing_picked(index, answer.result);
         };
         self.buffers.received(buffer, answer.result as u32);
         let mut event = self.final_event(index, answer.result);
@@ -266,10 +258,26 @@ impl Loop {
         if answer.socket_nonempty {
             event.flags |= NONEMPTY;
         }
-        if answer.more || multishot && !canceled {
+        if answer.more || goes_on {
             event.flags |= MORE;
         }
         Verdict::Event(event)
+    }
+
+    /// A picked receive that brought no bytes.
+    fn judge_nothing_picked(&mut self, index: u32, result: i32) -> Verdict {
+        let slot = self.slots.get(index);
+        let row = slot.socket;
+        let canceled = slot.has(CANCEL_REQUESTED);
+        match -result {
+            libc::ENOBUFS if canceled => Verdict::Event(self.final_event(index, -libc::ECANCELED)),
+            libc::ENOBUFS => self.without_buffer(index),
+            libc::EINTR if !canceled => Verdict::Again,
+            _ => {
+                self.note_end(row, result);
+                Verdict::Event(self.final_event(index, result))
+            }
+        }
     }
 
     /// Notes what a receive's result says of the connection: whether the peer's side has ended.

@@ -13,6 +13,7 @@ use crate::event_loop::Loop;
 use crate::event_loop::complete::{Answer, Verdict};
 use crate::op::{Action, BufferId, Descriptor, Handle, Interest, Operation};
 use crate::tables::NONE;
+use crate::tables::slots::LENT;
 use crate::tables::slots::{FILLING, MULTISHOT, PICKED, SENDING, State};
 use crate::tables::sockets::{DescriptorKind, Direction, Phase, direction_of};
 
@@ -285,7 +286,7 @@ impl Loop {
                 let slot = self.slots.get_mut(index);
                 slot.state = State::InKernel;
                 self.in_kernel += 1;
-                if slot.has(PICKED) {
+                if slot.has(PICKED) && !slot.has(LENT) {
                     self.picking += 1;
                 }
                 None
@@ -323,9 +324,7 @@ impl Loop {
                 let address = *self.sockets.address(row);
                 Request::Connect { fd, address: self.sockets.set_address(row, address) }
             }
-            EventKind::Receive if slot.has(PICKED) => {
-                Request::ReceivePicked { fd, multishot: slot.has(MULTISHOT) }
-            }
+            EventKind::Receive if slot.has(PICKED) => self.prepare_picked(index, fd),
             EventKind::Receive => {
                 Request::Receive { fd, pointer: pointer as *mut u8, length, now: false }
             }
@@ -355,11 +354,31 @@ impl Loop {
         Some(request)
     }
 
+    /// A single receive is lent a buffer of its own while few are; the others pick one.
+    fn prepare_picked(&mut self, index: u32, fd: i32) -> Request {
+        let slot = self.slots.get_mut(index);
+        slot.flags &= !LENT;
+        let multishot = slot.has(MULTISHOT);
+        if multishot {
+            return Request::ReceivePicked { fd, multishot };
+        }
+        let Some((buffer, pointer, length)) = self.buffers.lend() else {
+            return Request::ReceivePicked { fd, multishot };
+        };
+        slot.flags |= LENT;
+        slot.extra = u32::from(buffer);
+        Request::Receive { fd, pointer, length, now: false }
+    }
+
     /// Undoes what [`prepare`](Loop::prepare) took.
     fn unprepare(&mut self, index: u32) {
-        if self.slots.get(index).kind == EventKind::Accept {
-            let reserved = self.slots.get(index).extra;
-            self.sockets.free(reserved);
+        let slot = self.slots.get_mut(index);
+        let extra = slot.extra;
+        if slot.kind == EventKind::Accept {
+            self.sockets.free(extra);
+        } else if slot.has(LENT) {
+            slot.flags &= !LENT;
+            self.buffers.unused(extra as u16);
         }
     }
 }

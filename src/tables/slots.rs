@@ -39,6 +39,8 @@ pub(crate) const PICKED: u8 = 8;
 pub(crate) const FILLING: u8 = 16;
 /// The cancel request has reached the backend, or waits in the list for it.
 pub(crate) const CANCEL_SENT: u8 = 32;
+/// The picked receive was lent a buffer, number in `extra`.
+pub(crate) const LENT: u8 = 128;
 /// The send reads a held buffer, number in `extra`.
 pub(crate) const SENDING: u8 = 64;
 

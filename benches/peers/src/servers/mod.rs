@@ -21,8 +21,6 @@ const BUFFER_BYTES: usize = 16_384;
 /// The most bytes an echo task may have: the size of rotor's cells, as
 /// `#[rotor::main(task_bytes = ...)]` sets it. The buffer and the rest.
 const TASK_BYTES: usize = BUFFER_BYTES + 1024;
-/// The same for a task that waits with a buffer of one byte.
-const IDLE_TASK_BYTES: usize = 192;
 /// What an idle loop of the spinning server polls before it sleeps.
 pub(crate) const SPIN_BUDGET: Duration = Duration::from_micros(50);
 
