@@ -140,7 +140,7 @@ impl Script {
                     drop(state);
                     return self.put(nth, -libc::ENOBUFS, false, None);
                 };
-                let offset = buffer as usize * memory.bytes as usize;
+                let offset = buffer as usize * memory.stride;
                 (memory.base.wrapping_add(offset), memory.bytes as usize, Some(buffer))
             }
             Request::Nop

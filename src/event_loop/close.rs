@@ -100,11 +100,16 @@ impl Loop {
     }
 
     /// Goes on closing once no operation is left on a socket.
+    #[inline]
     pub(super) fn try_close(&mut self, row: u32) {
         let socket = self.sockets.get(row);
-        if socket.phase != Phase::Closing || !socket.is_idle() {
-            return;
+        if socket.phase == Phase::Closing && socket.is_idle() {
+            self.shut_or_close(row);
         }
+    }
+
+    fn shut_or_close(&mut self, row: u32) {
+        let socket = self.sockets.get(row);
         let at_once = socket.kind != DescriptorKind::Stream
             || socket.saw_end
             || socket.overdue

@@ -8,7 +8,7 @@ use crate::tables::NONE;
 use crate::tables::orphans::Ended;
 use crate::tables::slots::LENT;
 use crate::tables::slots::{CANCEL_REQUESTED, FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
-use crate::tables::sockets::{Phase, direction_of};
+use crate::tables::sockets::{Direction, Phase, direction_of};
 
 /// An answer, without the token.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,7 @@ pub(super) enum Verdict {
 
 impl Loop {
     /// Takes a completion from the backend; answers the event to deliver, if there is one.
+    #[inline]
     pub(super) fn complete(&mut self, completion: Completion) -> Option<Event> {
         let token = completion.token;
         let live = self.slots.find(token.index(), token.generation());
@@ -47,6 +48,10 @@ impl Loop {
             self.counts.stale_completions += 1;
             return None;
         };
+        let lent = self.slots.get(index).flags == PICKED | LENT;
+        if lent && completion.result > 0 && !completion.more {
+            return Some(self.complete_lent(index, &completion));
+        }
         let again_after = !completion.more && self.slots.get(index).has(MULTISHOT);
         if !completion.more {
             self.in_kernel -= 1;
@@ -78,6 +83,25 @@ impl Loop {
         }
     }
 
+    /// Bytes for a receive with a buffer of its own that nobody canceled, which is what most answers
+    /// are: the steps of the others without their detours.
+    #[inline(always)]
+    fn complete_lent(&mut self, index: u32, completion: &Completion) -> Event {
+        self.in_kernel -= 1;
+        let slot = self.slots.get(index);
+        let (row, buffer) = (slot.socket, slot.extra as u16);
+        let flags = if completion.socket_nonempty { HAS_BUFFER | NONEMPTY } else { HAS_BUFFER };
+        let (user_data, result) = (slot.user_data, completion.result);
+        let kind = EventKind::Receive;
+        let event = Event { user_data, payload: 0, result, buffer, kind, flags };
+        self.buffers.received(buffer, result as u32);
+        self.slots.free(index);
+        self.sockets.get_mut(row).receive.current = NONE;
+        self.advance(row, Direction::Receive);
+        self.try_close(row);
+        event
+    }
+
     /// Hands an operation over again that has kept its turn.
     pub(super) fn go_on(&mut self, index: u32) {
         let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
@@ -88,6 +112,7 @@ impl Loop {
     }
 
     /// The operation is over and its event delivered: frees its slot and gives up its turn.
+    #[inline]
     fn end(&mut self, index: u32) {
         let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
         self.leave(index);
@@ -99,6 +124,7 @@ impl Loop {
     }
 
     /// Takes an operation out of its socket's lane or list.
+    #[inline]
     fn leave(&mut self, index: u32) {
         let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
         if row == NONE {
@@ -180,6 +206,7 @@ impl Loop {
     }
 
     /// What an answer means. On `Event` the operation's own buffer, if any, is accounted for.
+    #[inline]
     pub(super) fn judge(&mut self, index: u32, answer: &Answer) -> Verdict {
         let slot = self.slots.get(index);
         let canceled = slot.has(CANCEL_REQUESTED);
@@ -241,6 +268,7 @@ impl Loop {
         Verdict::Event(event)
     }
 
+    #[inline]
     fn judge_picked(&mut self, index: u32, answer: &Answer) -> Verdict {
         let slot = self.slots.get(index);
         let goes_on = slot.has(MULTISHOT) && !slot.has(CANCEL_REQUESTED);
@@ -361,6 +389,7 @@ impl Loop {
     }
 
     /// An event that ends the operation, unless `MORE` is added.
+    #[inline]
     fn final_event(&mut self, index: u32, result: i32) -> Event {
         let slot = self.slots.get(index);
         let mut event = Event {
@@ -372,14 +401,19 @@ impl Loop {
             flags: 0,
         };
         if slot.has(OWNED) {
-            match self.orphans.end(slot.extra) {
-                Ended::Kept(orphan) => {
-                    event.flags |= HAS_ORPHAN;
-                    event.payload = u64::from(orphan.generation) << 32 | u64::from(orphan.index);
-                }
-                Ended::Abandoned(bytes) => self.free_bytes(bytes),
-            }
+            let orphan = slot.extra;
+            self.end_owned(orphan, &mut event);
         }
         event
+    }
+
+    fn end_owned(&mut self, orphan: u32, event: &mut Event) {
+        match self.orphans.end(orphan) {
+            Ended::Kept(orphan) => {
+                event.flags |= HAS_ORPHAN;
+                event.payload = u64::from(orphan.generation) << 32 | u64::from(orphan.index);
+            }
+            Ended::Abandoned(bytes) => self.free_bytes(bytes),
+        }
     }
 }

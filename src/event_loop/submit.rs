@@ -52,9 +52,11 @@ impl Loop {
                 let memory = Parameters { pointer: pointer as u64, length, ..none };
                 self.enqueue(EventKind::Receive, descriptor, memory, user_data)
             }
-            Action::ReceivePicked { descriptor, multishot } => {
-                let flags = if multishot { PICKED | MULTISHOT } else { PICKED };
-                let picked = Parameters { flags, ..none };
+            Action::ReceivePicked { descriptor, multishot: false } => {
+                self.submit_receive_picked(descriptor, user_data)
+            }
+            Action::ReceivePicked { descriptor, multishot: true } => {
+                let picked = Parameters { flags: PICKED | MULTISHOT, ..none };
                 self.enqueue(EventKind::Receive, descriptor, picked, user_data)
             }
             Action::Send { descriptor, pointer, length } => {
@@ -86,6 +88,34 @@ impl Loop {
             }
             Action::Timer { deadline_ns, period_ns } => self.arm(deadline_ns, period_ns, user_data),
         }
+    }
+
+    /// [`Operation::receive_picked`] without the detours of the other kinds: what a server does most.
+    pub(crate) fn submit_receive_picked(
+        &mut self,
+        descriptor: Descriptor,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        self.check()?;
+        let row = self.open(descriptor)?;
+        let picked = Parameters { flags: PICKED, ..Default::default() };
+        let slot = self.take_slot(EventKind::Receive, row, picked, user_data)?;
+        let handle = self.slots.handle(slot);
+        let lane = &mut self.sockets.get_mut(row).receive;
+        if lane.current != NONE {
+            lane.waiting.push_back(&mut self.slots, slot);
+            self.slots.get_mut(slot).state = State::Queued;
+            return Ok(handle);
+        }
+        lane.current = slot;
+        let fd = self.sockets.get(row).fd;
+        let request = self.prepare_picked(slot, fd);
+        if let Some(result) = self.hand_over_one(slot, handle, &request) {
+            if self.answered(slot, result) {
+                self.advance(row, Direction::Receive);
+            }
+        }
+        Ok(handle)
     }
 
     /// Receives further bytes into the rest of a held buffer, from `offset` on, which is at most
@@ -145,6 +175,7 @@ impl Loop {
         Ok(self.take_turn(slot))
     }
 
+    #[inline(always)]
     fn take_slot(
         &mut self,
         kind: EventKind,
@@ -239,7 +270,14 @@ impl Loop {
     }
 
     /// Lets the operations behind have their turn, until one is with the backend.
+    #[inline]
     pub(super) fn advance(&mut self, row: u32, direction: Direction) {
+        if self.sockets.lane(row, direction).is_some_and(|lane| !lane.waiting.is_empty()) {
+            self.advance_waiting(row, direction);
+        }
+    }
+
+    fn advance_waiting(&mut self, row: u32, direction: Direction) {
         loop {
             let Some(lane) = self.sockets.lane(row, direction) else { return };
             if lane.current != NONE {
@@ -256,7 +294,15 @@ impl Loop {
     /// Hands an operation over, again and again while the backend answers at once and it is not
     /// over. Answers whether it is over; its event is then in the done list.
     pub(super) fn run(&mut self, index: u32) -> bool {
-        while let Some(result) = self.start(index) {
+        match self.start(index) {
+            Some(result) => self.answered(index, result),
+            None => false,
+        }
+    }
+
+    /// The backend has answered at once. Answers as [`run`](Loop::run) does.
+    fn answered(&mut self, index: u32, mut result: i32) -> bool {
+        loop {
             match self.judge(index, &Answer::at_once(result)) {
                 Verdict::Again => {}
                 Verdict::Waits => return false,
@@ -266,8 +312,11 @@ impl Loop {
                     return over;
                 }
             }
+            match self.start(index) {
+                Some(again) => result = again,
+                None => return false,
+            }
         }
-        false
     }
 
     /// Hands an operation whose turn has come to the backend. Answers its result if it has one.
@@ -280,8 +329,13 @@ impl Loop {
             return None;
         };
         let handle = self.slots.handle(index);
+        self.hand_over_one(index, handle, &request)
+    }
+
+    #[inline(always)]
+    fn hand_over_one(&mut self, index: u32, handle: Handle, request: &Request) -> Option<i32> {
         let token = Token::new(handle.index, handle.generation);
-        match self.driver.submit(token, &request) {
+        match self.driver.submit(token, request) {
             Submission::Queued => {
                 let slot = self.slots.get_mut(index);
                 slot.state = State::InKernel;
@@ -293,17 +347,23 @@ impl Loop {
             }
             Submission::Done(result) => Some(result),
             Submission::Full => {
-                self.counts.backend_full += 1;
-                self.unprepare(index);
-                self.slots.get_mut(index).state = State::Unsubmitted;
-                let slots = &self.slots;
-                self.unsubmitted.push(handle, |kept| {
-                    let found = slots.find(kept.index, kept.generation);
-                    found.is_some_and(|slot| slots.get(slot).state == State::Unsubmitted)
-                });
+                self.keep_unsubmitted(index, handle);
                 None
             }
         }
+    }
+
+    /// The backend had no room.
+    #[cold]
+    fn keep_unsubmitted(&mut self, index: u32, handle: Handle) {
+        self.counts.backend_full += 1;
+        self.unprepare(index);
+        self.slots.get_mut(index).state = State::Unsubmitted;
+        let slots = &self.slots;
+        self.unsubmitted.push(handle, |kept| {
+            let found = slots.find(kept.index, kept.generation);
+            found.is_some_and(|slot| slots.get(slot).state == State::Unsubmitted)
+        });
     }
 
     /// The request for an operation. Nothing for an accept while no row is free.
@@ -355,6 +415,7 @@ impl Loop {
     }
 
     /// A single receive is lent a buffer of its own while few are; the others pick one.
+    #[inline(always)]
     fn prepare_picked(&mut self, index: u32, fd: i32) -> Request {
         let slot = self.slots.get_mut(index);
         slot.flags &= !LENT;

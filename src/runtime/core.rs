@@ -63,7 +63,11 @@ impl Parking<'_> {
             return Step::Parked;
         }
         if self.spare.is_none() {
-            return Step::NeedsWaker;
+            if !rotor_executor::is_native(self.waker) {
+                return Step::NeedsWaker;
+            }
+            // Nothing foreign runs for these, so there is no need to begin anew.
+            self.spare = Some(self.waker.clone());
         }
         std::mem::swap(place, &mut self.spare);
         Step::Parked

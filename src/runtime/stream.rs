@@ -189,7 +189,7 @@ impl Core {
             None => {
                 let data = user_data(Tag::Receive, descriptor.index, descriptor.generation);
                 stream.receiving = Receiving::Picked;
-                self.event_loop.submit(Operation::receive_picked(descriptor), data)
+                self.event_loop.submit_receive_picked(descriptor, data)
             }
             Some(hand) => {
                 let data = user_data(Tag::Fill, descriptor.index, descriptor.generation);

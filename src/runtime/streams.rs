@@ -79,6 +79,11 @@ impl Stream {
         }
     }
 
+    /// Whether futures may wait for its readiness.
+    pub(crate) fn watched(&self) -> bool {
+        self.watchers.is_some()
+    }
+
     /// Whether a read would not wait.
     pub(crate) fn is_readable(&self) -> bool {
         self.in_hand() > 0 || self.failed.is_some() || self.ended

@@ -215,9 +215,15 @@ pub(crate) struct BufferBytes {
     bytes: u32,
 }
 
+/// How far apart buffers lie: a cache line more than their size, since buffers a power of two apart
+/// would all begin in the same set of the cache (decision 0010).
+pub(crate) fn buffer_stride(bytes: u32) -> usize {
+    (bytes as usize).next_multiple_of(64) + 64
+}
+
 impl BufferBytes {
     pub(crate) fn new(arena: &mut Arena, count: u32, bytes: u32) -> BufferBytes {
-        let base = arena.range(count as usize * bytes as usize, ARENA_ALIGN);
+        let base = arena.range(count as usize * buffer_stride(bytes), ARENA_ALIGN);
         BufferBytes { memory: arena.memory.clone(), base, count, bytes }
     }
 
@@ -229,7 +235,7 @@ impl BufferBytes {
     pub(crate) fn address_of(&self, buffer: u16, offset: u32) -> *mut u8 {
         assert!(u32::from(buffer) < self.count && offset <= self.bytes);
         // SAFETY: in bounds of the range by the assertion.
-        unsafe { self.base.add(buffer as usize * self.bytes as usize + offset as usize) }.as_ptr()
+        unsafe { self.base.add(buffer as usize * buffer_stride(self.bytes) + offset as usize) }.as_ptr()
     }
 
     /// Bytes the kernel has written and no longer touches. The caller ([`Buffers`]) has checked that

@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::limits::BUFFERS_LENT_MAX;
 use crate::op::BufferId;
 use crate::tables::NONE;
+use crate::tables::arena::buffer_stride;
 use crate::tables::arena::{Arena, BufferBytes, LeasedBytes, Plan, Table};
 use crate::tables::slots::Usage;
 
@@ -53,7 +54,7 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub(crate) fn plan(plan: &mut Plan, count: u32, buffer_bytes: u32) {
         plan.table::<Row>(count);
-        let bytes = count as usize * buffer_bytes as usize;
+        let bytes = count as usize * buffer_stride(buffer_bytes);
         plan.range(bytes, crate::tables::arena::ARENA_ALIGN);
     }
 

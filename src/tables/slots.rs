@@ -190,6 +190,7 @@ impl Slots {
     }
 
     /// Takes a slot, or answers that its class is full.
+    #[inline(always)]
     pub(crate) fn take(&mut self, kind: EventKind, user_data: u64) -> Option<u32> {
         let admitted = match Class::of(kind) {
             Class::Operation => self.operations.take(),
@@ -215,6 +216,7 @@ impl Slots {
     }
 
     /// Frees a slot: by its final event, and by nothing else.
+    #[inline]
     pub(crate) fn free(&mut self, index: u32) {
         let free = self.free;
         let slot = &mut self.rows[index];
