@@ -29,6 +29,8 @@ pub(crate) struct Core {
     /// Events of the last tick; those in `undelivered` have yet to be looked at.
     pub(crate) events: Box<[Event]>,
     pub(crate) undelivered: Range<usize>,
+    /// Streams whose receives are to be armed before the next tick.
+    pub(crate) wanted: Vec<Descriptor>,
     /// Listeners that hold back connections until a table has room; each at most once.
     pub(crate) held: Vec<Descriptor>,
     /// Listeners that rest, since the system had no descriptor or memory for a connection.

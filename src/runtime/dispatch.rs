@@ -64,10 +64,10 @@ const fn unpack(user_data: u64) -> (Option<Tag>, u32, u32) {
 pub(crate) type Wakes = [Option<Waker>; 2];
 
 /// Whom an event wakes.
-struct Noted {
-    wakes: Wakes,
+pub(crate) struct Noted {
+    pub(crate) wakes: Wakes,
     /// The stream whose readiness it may have brought, if futures wait for that.
-    watched: Option<(Descriptor, Sides)>,
+    pub(crate) watched: Option<(Descriptor, Sides)>,
 }
 
 impl From<Wakes> for Noted {
@@ -142,10 +142,26 @@ impl Shared {
                 let event = core.events[index];
                 core.take_note(&event)
             };
-            let _watchers = noted
-                .watched
-                .map(|(descriptor, sides)| WakeWatchers { shared: self, descriptor, sides });
-            wake_all(noted.wakes);
+            self.wake_noted(noted);
+        }
+    }
+
+    fn wake_noted(&self, noted: Noted) {
+        let watched = noted.watched;
+        let _watchers =
+            watched.map(|(descriptor, sides)| WakeWatchers { shared: self, descriptor, sides });
+        wake_all(noted.wakes);
+    }
+
+    /// Arms the receives that tasks have asked for. Those that cannot be wake their tasks, which are
+    /// told why.
+    pub(crate) fn arm_wanted(&self) {
+        loop {
+            let refused = self.core.borrow_mut().arm_wanted();
+            match refused {
+                Some(noted) => self.wake_noted(noted),
+                None => return,
+            }
         }
     }
 
@@ -202,16 +218,12 @@ impl Core {
             Some(Tag::Send) => {
                 let stream = self.waits.sends_for(key);
                 let waker = self.waited(key, event);
-                let Some(stream) = stream else { return [waker, None].into() };
-                let watched = self.watched(stream, Sides::WRITE);
-                Noted { wakes: [waker, self.sent(stream)], watched }
+                let Some(descriptor) = stream else { return [waker, None].into() };
+                let Noted { wakes: [writer, _], watched } = self.sent(descriptor);
+                Noted { wakes: [waker, writer], watched }
             }
             None => self.of_nobody(event).into(),
         }
-    }
-
-    fn watched(&mut self, descriptor: Descriptor, sides: Sides) -> Option<(Descriptor, Sides)> {
-        self.streams.stream(descriptor)?.watched().then_some((descriptor, sides))
     }
 
     fn of_nobody(&mut self, event: &Event) -> Wakes {
@@ -230,17 +242,20 @@ impl Core {
     }
 
     /// A queued send of a stream has ended; after the last it is the writer's turn.
-    fn sent(&mut self, descriptor: Descriptor) -> Option<Waker> {
-        let stream = self.streams.stream(descriptor)?;
+    fn sent(&mut self, descriptor: Descriptor) -> Noted {
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return [None, None].into();
+        };
         stream.sending -= 1;
         if stream.sending > 0 {
-            return None;
+            return [None, None].into();
         }
+        let noted = stream.noted_writable(descriptor);
         if std::mem::take(&mut stream.ends_after_sends) {
             // Whoever asked for it is gone; closing the stream ends it anyway.
             let _ = self.event_loop.control(Control::Shutdown(descriptor, Shutdown::Write));
         }
-        stream.writer.take()
+        noted
     }
 
     #[inline]
@@ -270,8 +285,7 @@ impl Core {
                 }
             }
         }
-        let watched = stream.watched().then_some((descriptor, Sides::READ));
-        Noted { wakes: [stream.reader.take(), None], watched }
+        stream.noted_readable(descriptor)
     }
 
     fn filled(&mut self, descriptor: Descriptor, event: &Event) -> Noted {
@@ -290,8 +304,7 @@ impl Core {
                     Err(error) => stream.failed = error.raw_os_error(),
                 }
                 stream.return_if_empty(&mut self.event_loop);
-                let watched = stream.watched().then_some((descriptor, Sides::READ));
-                Noted { wakes: [stream.reader.take(), None], watched }
+                stream.noted_readable(descriptor)
             }
             Some(Row::Closing { filling }) => {
                 if let Some(buffer) = filling.take() {
@@ -310,8 +323,7 @@ impl Core {
         // An error of the poll is the socket's; the next send tells it.
         stream.awaiting_room = false;
         stream.full = false;
-        let watched = stream.watched().then_some((descriptor, Sides::WRITE));
-        Noted { wakes: [stream.writer.take(), None], watched }
+        stream.noted_writable(descriptor)
     }
 
     fn accepted(&mut self, listener: Descriptor, event: &Event) -> Wakes {

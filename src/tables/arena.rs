@@ -235,7 +235,8 @@ impl BufferBytes {
     pub(crate) fn address_of(&self, buffer: u16, offset: u32) -> *mut u8 {
         assert!(u32::from(buffer) < self.count && offset <= self.bytes);
         // SAFETY: in bounds of the range by the assertion.
-        unsafe { self.base.add(buffer as usize * buffer_stride(self.bytes) + offset as usize) }.as_ptr()
+        unsafe { self.base.add(buffer as usize * buffer_stride(self.bytes) + offset as usize) }
+            .as_ptr()
     }
 
     /// Bytes the kernel has written and no longer touches. The caller ([`Buffers`]) has checked that
