@@ -5,7 +5,7 @@ mod support;
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream as Client};
+use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,23 +15,9 @@ use rotor::runtime::{Builder, Runtime};
 use rotor::task::yield_now;
 use rotor::time::{sleep, timeout};
 use support::{
-    Clients, MILLISECOND, Random, allow_descriptors, assert_same, check_message, connect,
-    eventually, pattern, poll_once, poll_outside, read_slowly, upload, watched, watched_alone,
+    Clients, MILLISECOND, Random, allow_descriptors, assert_same, check_message, eventually, pair,
+    pattern, poll_once, poll_outside, read_slowly, run, upload, watched, watched_alone,
 };
-
-/// Runs a future on a runtime of its own, watched.
-fn run<F: Future>(future: F) -> F::Output {
-    let _watched = watched();
-    Runtime::new().unwrap().block_on(future)
-}
-
-/// A stream and the plain connection at its other end, which this thread must not block on.
-async fn pair() -> (TcpStream, Client) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect(listener.local_addr().unwrap());
-    let (stream, _) = listener.accept().await.unwrap();
-    (stream, client)
-}
 
 #[test]
 fn a_lease_is_what_was_received_and_its_buffer_goes_back_when_it_is_dropped() {

@@ -11,21 +11,7 @@ use std::time::{Duration, Instant};
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::Runtime;
 use rotor::task::yield_now;
-use support::{connect, descriptors, poll_once, watched, watched_alone};
-
-/// Runs a future on a runtime of its own, watched.
-fn run<F: Future>(future: F) -> F::Output {
-    let _watched = watched();
-    Runtime::new().unwrap().block_on(future)
-}
-
-/// A stream and the plain connection at its other end, which this thread must not block on.
-async fn pair() -> (TcpStream, Client) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect(listener.local_addr().unwrap());
-    let (stream, _) = listener.accept().await.unwrap();
-    (stream, client)
-}
+use support::{connect, descriptors, pair, poll_once, run, watched_alone};
 
 /// Whether a descriptor is non-blocking.
 fn is_nonblocking(fd: impl AsRawFd) -> bool {

@@ -253,6 +253,20 @@ pub fn connect(address: SocketAddr) -> Client {
     client
 }
 
+/// Runs a future on a runtime of its own, watched.
+pub fn run<F: Future>(future: F) -> F::Output {
+    let _watched = watched();
+    rotor::runtime::Runtime::new().unwrap().block_on(future)
+}
+
+/// A stream and the plain connection at its other end, which this thread must not block on.
+pub async fn pair() -> (rotor::net::TcpStream, Client) {
+    let listener = rotor::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = connect(listener.local_addr().unwrap());
+    let (stream, _) = listener.accept().await.unwrap();
+    (stream, client)
+}
+
 /// Sends a message on each of `count` connections, beside each other, in odd pieces with pauses.
 /// `first` is the first connection's number. Gives the connections back, their sending side ended.
 pub fn upload(address: SocketAddr, first: usize, count: usize, length: usize) -> Vec<Client> {
