@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::Runtime;
 use rotor::task::yield_now;
-use support::{connect, descriptors, pair, poll_once, run, watched_alone};
+use support::{Limited, connect, descriptors, pair, poll_once, run, take_all, watched_alone};
 
 /// Whether a descriptor is non-blocking.
 fn is_nonblocking(fd: impl AsRawFd) -> bool {
@@ -275,5 +275,32 @@ fn a_stream_whose_number_was_lent_delivers_what_was_written_after_its_runtime_to
         let (written, received) = outlive_the_runtime(unread, owned);
         assert_eq!(written, received, "unread input: {unread}, owned: {owned}");
     }
+    assert_eq!(descriptors(), idle);
+}
+
+#[test]
+fn a_lent_number_stays_open_though_none_is_left_for_a_duplicate() {
+    let _watched = watched_alone();
+    let idle = descriptors();
+    let runtime = Runtime::new().unwrap();
+    let (stream, mut client) = runtime.block_on(async {
+        let (mut stream, client) = pair().await;
+        assert!(stream.as_raw_fd() >= 0);
+        stream.write_all(b"end").await.unwrap();
+        (stream, client)
+    });
+    let fd = stream.as_fd();
+    let limited = Limited::to_more(1);
+    let taken = take_all();
+    drop(runtime);
+    drop((taken, limited));
+    // The object has the number itself; the stream ends with the runtime as any other.
+    assert!(fd.try_clone_to_owned().is_ok());
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    assert_eq!(received, b"end");
+    drop(client);
+    assert_eq!(descriptors(), idle + 1);
+    drop(stream);
     assert_eq!(descriptors(), idle);
 }

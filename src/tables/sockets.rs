@@ -120,7 +120,7 @@ pub(crate) struct Socket {
     pub(crate) linger: Linger,
     /// Its number was lent out; only while open. The loop's end does not close it.
     pub(crate) lent: bool,
-    /// Its number is someone else's, and the row's is a duplicate: closing this one ends no stream.
+    /// The same socket has another number too: closing this one alone does not end the stream.
     pub(crate) parted: bool,
     pub(crate) receive: Lane,
     pub(crate) send: Lane,

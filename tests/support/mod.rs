@@ -97,6 +97,39 @@ pub fn allow_descriptors(wanted: u64) {
     }
 }
 
+/// The limit on descriptors while this lives; then the one before.
+pub struct Limited(libc::rlimit);
+
+impl Limited {
+    /// Lets the process open so many descriptors more than it has.
+    pub fn to_more(more: usize) -> Limited {
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the kernel fills the structure, which outlives the call.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) }, 0);
+        // One of those counted is the count's own. Numbers have gaps, which are filled first.
+        let highest = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap().parse::<u64>().unwrap());
+        let lowest_limit = highest.max().unwrap();
+        let limit = libc::rlimit { rlim_cur: lowest_limit + more as u64, ..before };
+        // SAFETY: the kernel only reads the structure.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        Limited(before)
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        // SAFETY: the kernel only reads the structure.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
+    }
+}
+
+/// Takes every descriptor there is.
+pub fn take_all() -> Vec<std::fs::File> {
+    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
+}
+
 /// A small generator, so that odd sizes are odd in the same way in each run.
 pub struct Random(u64);
 

@@ -1,0 +1,65 @@
+//! TCP on a backend that answers from a script: what is asked of it, and what is not.
+
+mod support;
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rotor::backend::scripted::{Script, scripted};
+use rotor::net::{TcpListener, TcpStream};
+use rotor::runtime::{Builder, Runtime};
+use rotor::time::sleep;
+use support::{MILLISECOND, poll_once, watched, words_of};
+
+/// A runtime on a script.
+fn start() -> (Runtime, Script) {
+    let (backend, script) = scripted();
+    (Builder::new().build_with_backend(Box::new(backend)).unwrap(), script)
+}
+
+/// A stream that is accepted as the first thing asked, and its listener.
+async fn accepted(script: &Script) -> (TcpListener, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
+    assert!(poll_once(listener.accept()).await.is_none());
+    script.answer(script.asked().len() - 1, 1_000_500);
+    let (stream, _) = listener.accept().await.unwrap();
+    (listener, stream)
+}
+
+#[test]
+fn numbers_of_a_programs_backend_are_lent_to_nobody_and_given_to_nobody() {
+    const WORDS: &str = "this runtime's backend is the program's, and its numbers are not the \
+                         system's descriptors";
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (listener, mut stream) = accepted(&script).await;
+        // A receive and an accept are in flight, and stay.
+        assert!(poll_once(stream.read(&mut [0])).await.is_none());
+        assert!(poll_once(listener.accept()).await.is_none());
+        let refused = [
+            catch_unwind(AssertUnwindSafe(|| _ = stream.as_fd())),
+            catch_unwind(AssertUnwindSafe(|| _ = stream.as_raw_fd())),
+            catch_unwind(AssertUnwindSafe(|| _ = listener.as_fd())),
+            catch_unwind(AssertUnwindSafe(|| _ = listener.as_raw_fd())),
+        ];
+        for (refused, what) in refused.into_iter().zip(["Stream", "Stream", "Listener", "Listener"])
+        {
+            let panic = refused.expect_err("made-up numbers");
+            let words = format!("rotor: this Tcp{what} has no descriptor: {WORDS}");
+            assert_eq!(words_of(&*panic), words);
+        }
+        let kept = stream.into_std().await.unwrap_err();
+        assert_eq!(kept.error().kind(), ErrorKind::Unsupported);
+        assert_eq!(kept.error().to_string(), WORDS);
+        let listener = listener.into_std().await.unwrap_err().socket;
+        assert!(script.asked().iter().all(|asked| !asked.canceled), "something was canceled");
+        // A tick provides buffers.
+        sleep(MILLISECOND).await;
+        script.answer_bytes(1, b"x", false);
+        let (mut stream, mut byte) = (kept.socket, [0]);
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
+        drop(listener);
+    });
+}
