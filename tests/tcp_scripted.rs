@@ -5,7 +5,9 @@ mod support;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 
+use rotor::backend::Request;
 use rotor::backend::scripted::{Script, scripted};
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::{Builder, Runtime};
@@ -61,5 +63,33 @@ fn numbers_of_a_programs_backend_are_lent_to_nobody_and_given_to_nobody() {
         let (mut stream, mut byte) = (kept.socket, [0]);
         assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
         drop(listener);
+    });
+}
+
+#[test]
+fn a_lease_that_ends_a_receive_leaves_the_writers_poll_for_room_alone() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, stream) = accepted(&script).await;
+        let (mut reader, writer) = stream.into_split();
+        let mut buffer = [0; 8];
+        assert!(poll_once(reader.read_exact(&mut buffer)).await.is_none());
+        sleep(MILLISECOND).await;
+        script.answer_bytes(1, b"half", false);
+        sleep(MILLISECOND).await;
+        // A receive behind the bytes in hand, and a poll for room: the socket takes nothing.
+        assert!(poll_once(reader.read_exact(&mut buffer)).await.is_none());
+        assert_eq!(writer.try_write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
+        let mut room = pin!(writer.writable());
+        assert!(poll_once(room.as_mut()).await.is_none());
+        assert!(matches!(script.asked()[2].request, Request::Receive { .. }));
+        assert!(matches!(script.asked()[3].request, Request::Poll { .. }));
+        let lease = reader.read_buf().await.unwrap();
+        assert_eq!(&*lease, b"half");
+        assert!(script.asked()[2].canceled && !script.asked()[3].canceled);
+        assert!(poll_once(room.as_mut()).await.is_none(), "there is no room yet");
+        script.answer(3, i32::from(libc::POLLOUT));
+        room.await.unwrap();
     });
 }

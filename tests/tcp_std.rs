@@ -97,6 +97,16 @@ fn bytes_in_hand_keep_a_stream_from_std_and_come_with_the_error() {
         plain.read_exact(&mut hello[..4]).unwrap();
         assert_eq!(&hello[..4], b"more");
 
+        // A stream that was full is full still: its poll for room was canceled, and nobody read.
+        let (mut stream, mut client) = pair().await;
+        while stream.try_write(&[0; 65_536]).is_ok() {}
+        assert!(poll_once(stream.writable()).await.is_none());
+        client.write_all(b"x").unwrap();
+        stream.readable().await.unwrap();
+        stream = stream.into_std().await.unwrap_err().socket;
+        assert!(poll_once(stream.writable()).await.is_none(), "ready in vain");
+        drop((stream, client));
+
         // An error that nobody was told keeps it too.
         let (stream, client) = pair().await;
         support::reset(client);

@@ -71,13 +71,7 @@ impl Loop {
 
     /// Cancels receives, accepts and polls.
     pub(super) fn cancel_waiting_on(&mut self, row: u32) {
-        while let Some(index) = self.sockets.get(row).receive.waiting.first() {
-            self.cancel_slot(index);
-        }
-        let current = self.sockets.get(row).receive.current;
-        if current != NONE {
-            self.cancel_slot(current);
-        }
+        self.cancel_receives_on(row);
         let mut other = self.sockets.get(row).others.first();
         while let Some(index) = other {
             let next = self.slots.get(index).next;
@@ -85,6 +79,17 @@ impl Loop {
             if self.slots.get(index).kind == EventKind::Poll {
                 self.cancel_slot(index);
             }
+        }
+    }
+
+    /// Cancels receives and accepts.
+    pub(super) fn cancel_receives_on(&mut self, row: u32) {
+        while let Some(index) = self.sockets.get(row).receive.waiting.first() {
+            self.cancel_slot(index);
+        }
+        let current = self.sockets.get(row).receive.current;
+        if current != NONE {
+            self.cancel_slot(current);
         }
     }
 

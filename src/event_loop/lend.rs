@@ -64,16 +64,25 @@ impl Loop {
     /// Asks what waits on a descriptor to end: receives, accepts and polls. Each answers with its
     /// final event. False: the descriptor is not open.
     pub fn cancel_waiting(&mut self, descriptor: Descriptor) -> bool {
-        if self.check().is_err() {
-            return false;
+        let row = self.open_here(descriptor);
+        row.is_some_and(|row| {
+            self.cancel_waiting_on(row);
+            true
+        })
+    }
+
+    /// As [`cancel_waiting`](Loop::cancel_waiting), but polls go on: who waits for room to write is not
+    /// concerned.
+    pub(crate) fn cancel_receives(&mut self, descriptor: Descriptor) {
+        if let Some(row) = self.open_here(descriptor) {
+            self.cancel_receives_on(row);
         }
-        match self.sockets.find_open(descriptor) {
-            Some(row) => {
-                self.cancel_waiting_on(row);
-                true
-            }
-            None => false,
-        }
+    }
+
+    /// The row of a descriptor that is open, on the loop's thread and in its process.
+    fn open_here(&self, descriptor: Descriptor) -> Option<u32> {
+        self.check().ok()?;
+        self.sockets.find_open(descriptor)
     }
 
     /// Gives a descriptor up without closing it; its row is free. Nothing if it is not open, or an

@@ -168,7 +168,7 @@ impl Core {
         match tag {
             Some(Tag::Receive) => self.received(descriptor, event),
             Some(Tag::Fill) => self.filled(descriptor, event),
-            Some(Tag::Room) => self.has_room(descriptor),
+            Some(Tag::Room) => self.has_room(descriptor, event),
             Some(Tag::Accept) => self.accepted(descriptor, event),
             Some(Tag::Close) => self.closed(descriptor),
             Some(Tag::Wait) => [self.waited(WaitKey { index, generation }, event), None],
@@ -297,13 +297,13 @@ impl Core {
         }
     }
 
-    fn has_room(&mut self, descriptor: Descriptor) -> Wakes {
+    fn has_room(&mut self, descriptor: Descriptor, event: &Event) -> Wakes {
         let Some(stream) = self.streams.stream(descriptor) else {
             return [None, None];
         };
         // An error of the poll is the socket's; the next send tells it.
         stream.awaiting_room = false;
-        stream.full = false;
+        stream.full &= event.is_canceled();
         [stream.writer.take(), None]
     }
 

@@ -162,7 +162,7 @@ impl Core {
         if stream.in_hand() == 0 || stream.receiving == Receiving::Filling {
             if stream.in_hand() > 0 {
                 // The buffer is lent as a whole, so the receive behind the bytes has to end.
-                self.event_loop.cancel_waiting(descriptor);
+                self.event_loop.cancel_receives(descriptor);
             }
             return self.arm_receive(descriptor, parking);
         }
