@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -92,4 +93,49 @@ fn a_lease_that_ends_a_receive_leaves_the_writers_poll_for_room_alone() {
         script.answer(3, i32::from(libc::POLLOUT));
         room.await.unwrap();
     });
+}
+
+/// A listener that has met a shortage and rests.
+async fn resting(script: &Script) -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
+    assert!(poll_once(listener.accept()).await.is_none());
+    script.answer(script.asked().len() - 1, -libc::EMFILE);
+    assert_eq!(listener.accept().await.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+    listener
+}
+
+#[test]
+fn a_descriptor_that_was_closed_is_a_chance_for_a_listener_that_is_awaited() {
+    let _watched = watched();
+    for by_poll in [false, true] {
+        let (runtime, script) = start();
+        runtime.block_on(async {
+            let (_other, stream) = accepted(&script).await;
+            let (first, second) = (resting(&script).await, resting(&script).await);
+            let third = resting(&script).await;
+            let mut accept = Box::pin(second.accept());
+            let mut poll = poll_fn(|cx| second.poll_accept(cx));
+            if by_poll {
+                assert!(poll_once(&mut poll).await.is_none());
+            } else {
+                assert!(poll_once(accept.as_mut()).await.is_none());
+            }
+            let asked = script.asked().len();
+            drop(stream);
+            // Far less than the pause of 10 ms.
+            sleep(MILLISECOND).await;
+            assert_eq!(script.asked().len(), asked + 1, "nobody tried");
+            script.answer(asked, 1_000_600);
+            let (stream, _) = if by_poll { poll.await } else { accept.await }.unwrap();
+            // With nobody waiting, whoever asks next finds the chance.
+            drop(stream);
+            sleep(MILLISECOND).await;
+            assert_eq!(script.asked().len(), asked + 1, "tried for nobody");
+            for listener in [&third, &first] {
+                let asked = script.asked().len();
+                assert!(poll_once(listener.accept()).await.is_none());
+                assert_eq!(script.asked().len(), asked + 1, "it rests though one was closed");
+            }
+        });
+    }
 }

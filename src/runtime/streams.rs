@@ -136,6 +136,16 @@ impl Listener {
         }
     }
 
+    /// Whether a future of `accept` waits.
+    pub(crate) fn is_queued_for(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    /// Whether someone waits for a connection, as far as is known.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_queued_for() || self.poller.is_some()
+    }
+
     /// Who is to be woken when a connection or an error is there, or may be had again.
     pub(crate) fn wake_next(&mut self) -> [Option<Waker>; 2] {
         [self.waiters.next(), self.poller.take()]
