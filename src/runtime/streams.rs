@@ -52,8 +52,6 @@ pub(crate) struct Stream {
     pub(crate) sending: u32,
     /// The writing side is to be shut once nothing is queued any more.
     pub(crate) ends_after_sends: bool,
-    /// Leases that are out.
-    pub(crate) leased: u8,
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     /// Made when the first future waits for readiness, and kept.
@@ -72,7 +70,6 @@ impl Stream {
             full: false,
             sending: 0,
             ends_after_sends: false,
-            leased: 0,
             reader: None,
             writer: None,
             watchers: None,

@@ -122,6 +122,8 @@ pub(crate) struct Socket {
     pub(crate) lent: bool,
     /// The same socket has another number too: closing this one alone does not end the stream.
     pub(crate) parted: bool,
+    /// Leases of what it received that have not come back.
+    pub(crate) leased: u8,
     pub(crate) receive: Lane,
     pub(crate) send: Lane,
     /// Polls and file operations, which keep no order.
@@ -151,6 +153,7 @@ impl Socket {
             linger: Linger::Default,
             lent: false,
             parted: false,
+            leased: 0,
             receive: Lane::EMPTY,
             send: Lane::EMPTY,
             others: List::EMPTY,
