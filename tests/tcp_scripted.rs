@@ -95,6 +95,48 @@ fn a_lease_that_ends_a_receive_leaves_the_writers_poll_for_room_alone() {
     });
 }
 
+/// Queues a send on a stream whose socket takes nothing; answers its place among what was asked.
+async fn queue_a_send(stream: &mut TcpStream, script: &Script) -> usize {
+    assert!(poll_once(stream.write_owned(vec![7; 10])).await.is_none());
+    let nth = script.asked().len() - 1;
+    assert!(matches!(script.asked()[nth].request, Request::Send { .. }));
+    nth
+}
+
+#[test]
+fn a_write_behind_a_queued_send_asks_for_no_room_and_goes_when_the_send_is_over() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let send = queue_a_send(&mut stream, &script).await;
+        let mut write = pin!(stream.write(b"then"));
+        assert!(poll_once(write.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(script.asked().len(), send + 1, "the send's end is what it waits for");
+        script.answer(send, 10);
+        script.answer_at_once(&[4]);
+        assert_eq!(write.await.unwrap(), 4);
+    });
+}
+
+#[test]
+fn waiting_for_room_behind_a_queued_send_asks_for_none_and_is_over_with_the_send() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let send = queue_a_send(&mut stream, &script).await;
+        let mut room = pin!(stream.writable());
+        assert!(poll_once(room.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(script.asked().len(), send + 1, "the send's end is what it waits for");
+        script.answer(send, 10);
+        room.await.unwrap();
+        assert_eq!(script.asked().len(), send + 1);
+    });
+}
+
 /// A listener that has met a shortage and rests.
 async fn resting(script: &Script) -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
