@@ -10,6 +10,7 @@ use std::pin::pin;
 
 use rotor::backend::Request;
 use rotor::backend::scripted::{Script, scripted};
+use rotor::limits::TRANSFER_BYTES_MAX;
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::{Builder, Runtime};
 use rotor::time::sleep;
@@ -180,4 +181,35 @@ fn a_descriptor_that_was_closed_is_a_chance_for_a_listener_that_is_awaited() {
             }
         });
     }
+}
+
+#[test]
+fn a_buffer_longer_than_one_transfer_is_sent_in_transfers_of_at_most_that() {
+    const MOST: usize = TRANSFER_BYTES_MAX as usize;
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        // Zeroed pages that nobody touches take no memory.
+        let long = vec![0_u8; 2 * MOST + 10];
+        let first = long.as_ptr() as usize;
+        let mut write = pin!(stream.write_owned(long));
+        assert!(poll_once(write.as_mut()).await.is_none());
+        // The second transfer is cut short, and goes on where it was.
+        let steps =
+            [(0, MOST, MOST), (MOST, MOST, 1_000), (MOST + 1_000, MOST - 1_000, MOST - 1_000)];
+        let last = [(2 * MOST, 10, 10)];
+        for (step, (offset, asked, sent)) in steps.into_iter().chain(last).enumerate() {
+            let Request::Send { pointer, length, .. } = script.asked()[1 + step].request else {
+                panic!("a send follows");
+            };
+            assert_eq!((pointer as usize - first, length as usize), (offset, asked), "step {step}");
+            script.answer(1 + step, sent as i32);
+            assert!(poll_once(write.as_mut()).await.is_none());
+            sleep(MILLISECOND).await;
+        }
+        let (written, long) = write.await;
+        assert_eq!((written.unwrap(), long.len()), (2 * MOST + 10, 2 * MOST + 10));
+        assert_eq!(script.asked().len(), 5);
+    });
 }

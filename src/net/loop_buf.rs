@@ -18,7 +18,7 @@ use crate::tables::orphans::OwnedBytes;
 ///
 /// It stays on its thread:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn send<T: Send>() {}
 /// send::<rotor::net::LoopBuf>();
 /// ```

@@ -387,6 +387,27 @@ pub fn words_of(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
+/// The file in which a call panics, as the panic's hook is told it.
+#[track_caller]
+pub fn file_of_panic(call: impl FnOnce()) -> String {
+    static HOOK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    let (told, hears) = channel();
+    let (before, here) = (Arc::new(std::panic::take_hook()), thread::current().id());
+    let others = before.clone();
+    std::panic::set_hook(Box::new(move |info| {
+        if thread::current().id() == here {
+            let _ = told.send(info.location().unwrap().file().to_owned());
+        } else {
+            others(info);
+        }
+    }));
+    let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+    std::panic::set_hook(Box::new(move |info| before(info)));
+    assert!(called.is_err(), "it did not panic");
+    hears.recv().unwrap()
+}
+
 /// A plain listener whose queue is full: a connect to it waits.
 pub struct FullListener {
     pub address: SocketAddr,
