@@ -56,7 +56,6 @@ impl Loop {
             self.driver.control(&Control::Duplicate(fd)).ok()?.into_opened::<RawFd>().ok()?;
         let socket = self.sockets.get_mut(row);
         socket.fd = twin;
-        socket.lent = false;
         socket.parted = true;
         Some(driver::into_owned(fd))
     }
