@@ -13,8 +13,9 @@ use rotor::backend::scripted::{Script, scripted};
 use rotor::limits::TRANSFER_BYTES_MAX;
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::{Builder, Runtime};
+use rotor::task::yield_now;
 use rotor::time::sleep;
-use support::{MILLISECOND, poll_once, watched, words_of};
+use support::{MILLISECOND, PATIENCE, poll_once, watched, words_of};
 
 /// A runtime on a script.
 fn start() -> (Runtime, Script) {
@@ -211,5 +212,35 @@ fn a_buffer_longer_than_one_transfer_is_sent_in_transfers_of_at_most_that() {
         let (written, long) = write.await;
         assert_eq!((written.unwrap(), long.len()), (2 * MOST + 10, 2 * MOST + 10));
         assert_eq!(script.asked().len(), 5);
+    });
+}
+
+#[test]
+fn a_listener_that_finds_no_timer_for_its_pause_keeps_no_other_from_its_turn() {
+    let _watched = watched();
+    let (backend, script) = scripted();
+    let builder = Builder::new().operations(2).timers(1);
+    let runtime = builder.build_with_backend(Box::new(backend)).unwrap();
+    runtime.block_on(async {
+        let short = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let (_other, mut stream) = accepted(&script).await;
+        drop(rotor::spawn(sleep(PATIENCE)));
+        yield_now().await;
+        assert!(poll_once(stream.read(&mut [0])).await.is_none());
+        assert!(poll_once(short.accept()).await.is_none());
+        // Every operation is in use, so this one is held.
+        let held = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let accept = rotor::spawn(async move { held.accept().await.map(|_| ()) });
+        yield_now().await;
+        let asked = script.asked().len();
+        // The other is out of descriptors, and every timer is armed.
+        script.answer(asked - 1, -libc::EMFILE);
+        assert!(short.accept().await.is_err());
+        for _ in 0..4 {
+            yield_now().await;
+        }
+        assert_eq!(script.asked().len(), asked + 1, "there is an operation for the one held");
+        script.answer(asked, 1_000_700);
+        accept.await.unwrap().unwrap();
     });
 }

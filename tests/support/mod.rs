@@ -220,6 +220,16 @@ pub async fn both<A: Future, B: Future>(first: A, second: B) {
     .await;
 }
 
+/// Waits for a future that is to be woken, and not for ever. A timeout alone would poll it once more at
+/// the end, and a wake that was lost would go unseen.
+pub async fn woken<F: Future>(future: F) -> F::Output {
+    const SOON: Duration = Duration::from_secs(10);
+    let begun = Instant::now();
+    let output = rotor::time::timeout(SOON, future).await.expect("it hangs");
+    assert!(begun.elapsed() < SOON, "it was ready, and nobody woke it");
+    output
+}
+
 /// Waits, in a runtime, until something has become true.
 pub async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     let begun = Instant::now();
