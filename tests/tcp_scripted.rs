@@ -185,6 +185,27 @@ fn a_descriptor_that_was_closed_is_a_chance_for_a_listener_that_is_awaited() {
 }
 
 #[test]
+fn a_chance_goes_to_who_surely_waits_before_who_polled_once() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_other, stream) = accepted(&script).await;
+        let (polled, queued) = (resting(&script).await, resting(&script).await);
+        assert!(poll_once(poll_fn(|cx| polled.poll_accept(cx))).await.is_none());
+        let mut accept = pin!(queued.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        let asked = script.asked().len();
+        drop(stream);
+        sleep(MILLISECOND).await;
+        assert_eq!(script.asked().len(), asked + 1);
+        script.answer(asked, 1_000_600);
+        // Far less than the pause of the queued one.
+        sleep(MILLISECOND).await;
+        assert!(poll_once(accept.as_mut()).await.is_some(), "the other had the chance");
+    });
+}
+
+#[test]
 fn a_buffer_longer_than_one_transfer_is_sent_in_transfers_of_at_most_that() {
     const MOST: usize = TRANSFER_BYTES_MAX as usize;
     let _watched = watched();
