@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 
 use rotor::backend::Request;
-use rotor::backend::scripted::{Script, scripted};
+use rotor::backend::scripted::{Asked, Script, scripted};
 use rotor::limits::TRANSFER_BYTES_MAX;
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::{Builder, Runtime};
@@ -202,6 +202,55 @@ fn a_chance_goes_to_who_surely_waits_before_who_polled_once() {
         // Far less than the pause of the queued one.
         sleep(MILLISECOND).await;
         assert!(poll_once(accept.as_mut()).await.is_some(), "the other had the chance");
+    });
+}
+
+/// The descriptors that accepts were asked for, in order.
+fn accepts(script: &Script) -> Vec<i32> {
+    let accept = |asked: Asked| match asked.request {
+        Request::Accept { fd, .. } => Some(fd),
+        _ => None,
+    };
+    script.asked().into_iter().filter_map(accept).collect()
+}
+
+#[test]
+fn an_accept_that_nobody_awaits_leaves_the_last_row_to_one_that_is_awaited() {
+    let _watched = watched();
+    let (backend, script) = scripted();
+    let runtime = Builder::new().sockets(3).build_with_backend(Box::new(backend)).unwrap();
+    runtime.block_on(async {
+        let first = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let second = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let (one, two) = (1_000_001, 1_000_002);
+        // It has the last row and is with the kernel, and its future is gone.
+        assert!(poll_once(first.accept()).await.is_none());
+        let mut accept = pin!(second.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two]);
+        script.answer(1, 1_000_500);
+        let (stream, _) = accept.await.unwrap();
+        // Now both are in line for the next row, and the first in line goes away.
+        let mut gone = Box::pin(first.accept());
+        let mut accept = pin!(second.accept());
+        assert!(poll_once(gone.as_mut()).await.is_none());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        drop(gone);
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two], "there is no row");
+        drop(stream);
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two, two]);
+        script.answer(2, 1_000_600);
+        drop(accept.await.unwrap());
+        // Nothing of it is for good.
+        let mut accept = pin!(first.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two, two, one]);
+        script.answer(3, 1_000_700);
+        accept.await.unwrap();
     });
 }
 
