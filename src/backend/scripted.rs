@@ -338,7 +338,7 @@ unsafe impl Backend for Scripted {
             return reply;
         }
         match control {
-            Control::Listen { .. } | Control::OpenStream { .. } => {
+            Control::Listen { .. } | Control::OpenStream { .. } | Control::Duplicate(_) => {
                 state.next_fd += 1;
                 Ok(Reply::Opened(state.next_fd))
             }

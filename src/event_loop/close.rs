@@ -13,7 +13,7 @@ use crate::error::SubmitError;
 use crate::event::EventKind;
 use crate::event_loop::Loop;
 use crate::limits::{LINGER_BYTES_MAX, LINGER_NS_MAX, LINGER_PAUSE_NS_MAX, LINGER_PAUSE_NS_MIN};
-use crate::op::{Control, Descriptor, Handle, Reply, SocketOption};
+use crate::op::{Control, Descriptor, Handle, SocketOption};
 use crate::tables::NONE;
 use crate::tables::slots::State;
 use crate::tables::sockets::{DescriptorKind, Linger, Phase};
@@ -72,13 +72,7 @@ impl Loop {
 
     /// Cancels receives, accepts and polls.
     pub(super) fn cancel_waiting_on(&mut self, row: u32) {
-        while let Some(index) = self.sockets.get(row).receive.waiting.first() {
-            self.cancel_slot(index);
-        }
-        let current = self.sockets.get(row).receive.current;
-        if current != NONE {
-            self.cancel_slot(current);
-        }
+        self.cancel_receives_on(row);
         let mut other = self.sockets.get(row).others.first();
         while let Some(index) = other {
             let next = self.slots.get(index).next;
@@ -86,6 +80,17 @@ impl Loop {
             if self.slots.get(index).kind == EventKind::Poll {
                 self.cancel_slot(index);
             }
+        }
+    }
+
+    /// Cancels receives and accepts.
+    pub(super) fn cancel_receives_on(&mut self, row: u32) {
+        while let Some(index) = self.sockets.get(row).receive.waiting.first() {
+            self.cancel_slot(index);
+        }
+        let current = self.sockets.get(row).receive.current;
+        if current != NONE {
+            self.cancel_slot(current);
         }
     }
 
@@ -142,18 +147,7 @@ impl Loop {
     fn look(&mut self, row: u32, control: fn(i32) -> Control<i32>) -> u64 {
         self.counts.immediate.closing += 1;
         let fd = self.sockets.get(row).fd;
-        match self.driver.control(&control(fd)) {
-            Ok(Reply::Count(count)) => count,
-            Ok(
-                Reply::Done
-                | Reply::Opened(_)
-                | Reply::Address(_)
-                | Reply::Flag(_)
-                | Reply::Option(_)
-                | Reply::Error(_),
-            )
-            | Err(_) => 0,
-        }
+        self.driver.control(&control(fd)).ok().and_then(|reply| reply.count()).unwrap_or(0)
     }
 
     fn check_at(&mut self, row: u32, at_ns: u64) {
@@ -267,9 +261,10 @@ impl Loop {
         let fd = self.sockets.get(row).fd;
         loop {
             self.counts.immediate.closing += 1;
-            match self.driver.control(&Control::Discard(fd, DISCARD_BYTES)) {
-                Ok(Reply::Count(0)) => return true,
-                Ok(Reply::Count(count)) => {
+            let discarded = self.driver.control(&Control::Discard(fd, DISCARD_BYTES));
+            match discarded.map(|reply| reply.count()) {
+                Ok(Some(0)) => return true,
+                Ok(Some(count)) => {
                     let ending = self.sockets.ending_mut(row);
                     ending.discarded += count;
                     // Input that keeps coming fast deserves an early look.
@@ -278,14 +273,7 @@ impl Loop {
                         return false;
                     }
                 }
-                Ok(
-                    Reply::Done
-                    | Reply::Opened(_)
-                    | Reply::Address(_)
-                    | Reply::Flag(_)
-                    | Reply::Option(_)
-                    | Reply::Error(_),
-                ) => return false,
+                Ok(None) => return false,
                 Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
             }
         }

@@ -48,6 +48,13 @@ use crate::time::try_timeout;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<rotor::net::TcpStream>();
+/// ```
 #[derive(Debug)]
 pub struct TcpStream {
     socket: Socket,

@@ -127,6 +127,7 @@ impl Runtime {
         let output = run_to_end(shared, future);
         // Hands over what the future's end has submitted, closes above all. An error here is the
         // next tick's to tell: the output is worth more.
+        shared.arm_wanted();
         let _ = shared.tick(Wait::Zero);
         output
     }

@@ -205,7 +205,7 @@ impl Core {
         match tag {
             Some(Tag::Receive) => self.received(descriptor, event),
             Some(Tag::Fill) => self.filled(descriptor, event),
-            Some(Tag::Room) => self.has_room(descriptor),
+            Some(Tag::Room) => self.has_room(descriptor, event),
             Some(Tag::Accept) => self.accepted(descriptor, event).into(),
             Some(Tag::Close) => self.closed(descriptor).into(),
             Some(Tag::Wait) => [self.waited(key, event), None].into(),
@@ -316,13 +316,13 @@ impl Core {
         }
     }
 
-    fn has_room(&mut self, descriptor: Descriptor) -> Noted {
+    fn has_room(&mut self, descriptor: Descriptor, event: &Event) -> Noted {
         let Some(stream) = self.streams.stream(descriptor) else {
             return [None, None].into();
         };
         // An error of the poll is the socket's; the next send tells it.
         stream.awaiting_room = false;
-        stream.full = false;
+        stream.full &= event.is_canceled();
         stream.noted_writable(descriptor)
     }
 

@@ -63,6 +63,9 @@ impl Core {
         parking: &mut Parking<'_>,
         held: &mut Option<Row>,
     ) -> Stepped<GivenUp> {
+        if let Err(error) = self.event_loop.check_numbers() {
+            return Step::Ready(Err(error));
+        }
         let Some(stream) = self.streams.stream(descriptor) else {
             return closed();
         };
@@ -87,6 +90,9 @@ impl Core {
         parking: &mut Parking<'_>,
         held: &mut Option<Row>,
     ) -> Stepped<GivenUp> {
+        if let Err(error) = self.event_loop.check_numbers() {
+            return Step::Ready(Err(error));
+        }
         let Some(row) = self.streams.listener(descriptor) else {
             return closed();
         };

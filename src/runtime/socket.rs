@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use crate::error::SubmitError;
 use crate::op::{Control, Descriptor, Reply};
 use crate::runtime::core::Shared;
 use crate::runtime::current::{close_left, current, current_if, current_named, find};
@@ -83,13 +82,12 @@ impl Socket {
     /// The kernel's descriptor, which stays open until the object is dropped.
     ///
     /// # Panics
-    /// As [`shared`](Socket::shared), and when the runtime is gone.
+    /// As [`shared`](Socket::shared), and when the runtime is gone or its backend the program's.
     #[track_caller]
     pub(crate) fn as_fd(&self, what: &str) -> BorrowedFd<'_> {
-        let lent = self.shared(what).and_then(|shared| {
-            let lent = shared.core.borrow_mut().event_loop.lend(self.descriptor);
-            lent.ok_or_else(|| SubmitError::Closed.into())
-        });
+        let lent = self
+            .shared(what)
+            .and_then(|shared| shared.core.borrow_mut().event_loop.lend(self.descriptor));
         match lent {
             Ok(fd) => crate::event_loop::lent(self, fd),
             Err(error) => panic!("rotor: this {what} has no descriptor: {error}"),

@@ -65,8 +65,6 @@ pub(crate) struct Stream {
     pub(crate) sending: u32,
     /// The writing side is to be shut once nothing is queued any more.
     pub(crate) ends_after_sends: bool,
-    /// Leases that are out.
-    pub(crate) leased: u8,
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     /// Made when the first future waits for readiness, and kept.
@@ -85,7 +83,6 @@ impl Stream {
             full: false,
             sending: 0,
             ends_after_sends: false,
-            leased: 0,
             reader: None,
             writer: None,
             watchers: None,
@@ -159,6 +156,16 @@ impl Listener {
             waiters: Waiters::default(),
             poller: None,
         }
+    }
+
+    /// Whether a future of `accept` waits.
+    pub(crate) fn is_queued_for(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    /// Whether someone waits for a connection, as far as is known.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_queued_for() || self.poller.is_some()
     }
 
     /// Who is to be woken when a connection or an error is there, or may be had again.

@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::error::CreateError;
+use crate::op::Descriptor;
 
 /// The arena's alignment: a page, as a provided-buffer ring needs.
 pub(crate) const ARENA_ALIGN: usize = 4096;
@@ -259,7 +260,7 @@ impl BufferBytes {
     pub(crate) fn lease(&self, buffer: u16, start: u32, end: u32) -> LeasedBytes {
         let bytes = self.read(buffer, start, end);
         let (first, length) = (NonNull::from(bytes).cast::<u8>(), end - start);
-        LeasedBytes { memory: self.memory.clone(), first, length, buffer }
+        LeasedBytes { memory: self.memory.clone(), first, length, buffer, of: None }
     }
 
     /// Whether a lease is of these buffers.
@@ -290,6 +291,8 @@ pub(crate) struct LeasedBytes {
     first: NonNull<u8>,
     length: u32,
     buffer: u16,
+    /// The stream that received them, which counts what it lends.
+    pub(crate) of: Option<Descriptor>,
 }
 
 impl LeasedBytes {

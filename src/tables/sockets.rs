@@ -129,8 +129,10 @@ pub(crate) struct Socket {
     linger: LingerKind,
     /// Its number was lent out; only while open. The loop's end does not close it.
     pub(crate) lent: bool,
-    /// Its number is someone else's, and the row's is a duplicate: closing this one ends no stream.
+    /// The same socket has another number too: closing this one alone does not end the stream.
     pub(crate) parted: bool,
+    /// Leases of what it received that have not come back.
+    pub(crate) leased: u8,
     pub(crate) receive: Lane,
     pub(crate) send: Lane,
     /// Polls and file operations, which keep no order.
@@ -183,6 +185,7 @@ impl Socket {
             linger: LingerKind::Default,
             lent: false,
             parted: false,
+            leased: 0,
             receive: Lane::EMPTY,
             send: Lane::EMPTY,
             others: List::EMPTY,

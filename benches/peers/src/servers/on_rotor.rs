@@ -1,7 +1,7 @@
 //! The shared sources on rotor.
 
 #[path = "echo_source.rs"]
-mod echo;
+pub(super) mod echo;
 #[path = "idle_source.rs"]
 mod idle;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 use rotor::runtime::Builder;
 
 use self::runtime::IDLE_CELL_BYTES;
-use super::{Job, TASK_BYTES};
+use super::{Job, TASK_BYTES, crowd};
 
 pub(super) fn serve(job: Job, spin_budget: Duration) -> io::Result<()> {
     let builder = Builder::new().spin_budget(spin_budget);
@@ -32,5 +32,6 @@ pub(super) fn serve(job: Job, spin_budget: Duration) -> io::Result<()> {
             let builder = builder.task_bytes(IDLE_CELL_BYTES as u32);
             builder.build().map_err(io::Error::other)?.block_on(idle::serve(connections))
         }
+        Job::Beside { crowd } => crowd::serve(crowd),
     }
 }

@@ -25,5 +25,8 @@ pub(super) fn serve(job: Job) -> io::Result<()> {
     match job {
         Job::Echo { piece } => runtime.block_on(echo::serve(piece)),
         Job::Idle { connections } => runtime.block_on(idle::serve(connections)),
+        Job::Beside { .. } => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "only rotor lends its buffers"))
+        }
     }
 }
