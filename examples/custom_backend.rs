@@ -89,7 +89,7 @@ impl Memory {
             Request::ReceivePicked { fd, .. } => {
                 let Some(&buffer) = self.provided.last() else { return Err(-libc::ENOBUFS) };
                 let Some(memory) = self.buffers else { return Err(-libc::ENOBUFS) };
-                let start = memory.base.wrapping_add(usize::from(buffer) * memory.bytes as usize);
+                let start = memory.base.wrapping_add(usize::from(buffer) * memory.stride);
                 let taken = self.take(fd, start, memory.bytes)?;
                 let used = taken.is_some_and(|(count, _)| count > 0);
                 let buffer = if used { self.provided.pop() } else { None };
@@ -244,6 +244,7 @@ unsafe impl Backend for Memory {
             | Control::Get(..)
             | Control::TakeError(_)
             | Control::Bind(..)
+            | Control::Duplicate(_)
             | Control::StartListening(..) => Err(io::ErrorKind::Unsupported.into()),
         }
     }

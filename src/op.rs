@@ -306,6 +306,9 @@ pub enum Control<D> {
     Bind(D, SocketAddr),
     /// Make a bound stream a listener, with so many connections kept until accepted.
     StartListening(D, u32),
+    /// Another number of the same open socket or file, to be closed on its own. The peer of a stream
+    /// sees its end when either of the two is closed.
+    Duplicate(D),
 }
 
 /// An option of a socket, with its value.
@@ -369,6 +372,34 @@ pub enum Reply<D> {
     Option(SocketOption),
     /// An `errno`, if there was an error.
     Error(Option<i32>),
+}
+
+impl<D> Reply<D> {
+    /// The number of bytes, if that is what was answered.
+    pub(crate) const fn count(&self) -> Option<u64> {
+        match self {
+            Reply::Count(count) => Some(*count),
+            Reply::Done
+            | Reply::Opened(_)
+            | Reply::Address(_)
+            | Reply::Flag(_)
+            | Reply::Option(_)
+            | Reply::Error(_) => None,
+        }
+    }
+
+    /// The descriptor, if one was opened; else the reply as one that names none.
+    pub(crate) fn into_opened<E>(self) -> Result<D, Reply<E>> {
+        Err(match self {
+            Reply::Opened(descriptor) => return Ok(descriptor),
+            Reply::Done => Reply::Done,
+            Reply::Address(address) => Reply::Address(address),
+            Reply::Count(count) => Reply::Count(count),
+            Reply::Flag(flag) => Reply::Flag(flag),
+            Reply::Option(option) => Reply::Option(option),
+            Reply::Error(errno) => Reply::Error(errno),
+        })
+    }
 }
 
 const fn capped(length: usize) -> u32 {

@@ -23,7 +23,7 @@ use rotor::runtime::{Builder, Options, Runtime};
 use rotor::time::{sleep, timeout, try_sleep};
 use rotor::{Control, Descriptor, DescriptorKind, Event, Loop, Operation, Reply, Wait};
 use rustix::time::{ClockId, clock_gettime};
-use support::{MILLISECOND, PATIENCE, connect, eventually, poll_once, watched, words_of};
+use support::{MILLISECOND, PATIENCE, connect, eventually, poll_once, watched, woken, words_of};
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -219,7 +219,7 @@ fn listeners_dropped_while_they_are_held_leave_their_places_to_others() {
         let _client = connect(listener.local_addr().unwrap());
         assert!(poll_once(listener.accept()).await.is_none(), "there is no cell yet");
         open.set(true);
-        timeout(PATIENCE, listener.accept()).await.expect("it hangs").unwrap();
+        woken(listener.accept()).await.unwrap();
     });
 }
 
@@ -362,6 +362,41 @@ fn a_descriptor_is_given_up_once_nothing_is_in_flight_on_it() {
     assert!(event_loop.raw_fd(socket).is_none() && !event_loop.cancel_waiting(socket));
     assert!(event_loop.give_up(socket).is_none());
     assert_eq!(event_loop.statistics().sockets.now, 0);
+}
+
+#[test]
+fn a_duplicate_is_the_same_stream_and_the_first_close_of_the_two_ends_it() {
+    let _watched = watched();
+    for first in [0, 1] {
+        let mut event_loop = Loop::new(&Options { sockets: 2, ..small() }).unwrap();
+        let listener = PlainListener::bind(ANY_PORT).unwrap();
+        let mut peer = connect(listener.local_addr().unwrap());
+        let ours = OwnedFd::from(listener.accept().unwrap().0);
+        let socket = event_loop.adopt(ours, DescriptorKind::Stream).unwrap();
+        let duplicate = Control::Duplicate(socket);
+        let Reply::Opened(twin) = event_loop.control(duplicate).unwrap() else {
+            panic!("a duplicate opens something");
+        };
+        assert_ne!(event_loop.raw_fd(twin).unwrap(), event_loop.raw_fd(socket).unwrap());
+        let refused = event_loop.control(duplicate).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::QuotaExceeded, "{refused}");
+        assert_eq!(event_loop.send_now(socket, b"ab").unwrap(), 2);
+        assert_eq!(event_loop.send_now(twin, b"cd").unwrap(), 2);
+        let pair = [socket, twin];
+        event_loop.submit(Operation::close(pair[first]), 1).unwrap();
+        let mut events = [Event::EMPTY; 4];
+        while event_loop.tick(&mut events, Wait::Forever).unwrap() == 0 {}
+        let mut received = Vec::new();
+        peer.read_to_end(&mut received).unwrap();
+        assert_eq!(received, b"abcd");
+        // The other is open still, and has its own number.
+        peer.write_all(b"e").unwrap();
+        let mut byte = [0];
+        while event_loop.receive_now(pair[1 - first], &mut byte).is_err() {
+            thread::sleep(MILLISECOND);
+        }
+        assert_eq!(&byte, b"e");
+    }
 }
 
 /// Reads until the peer ends, having first let it close. Gives how many bytes came.

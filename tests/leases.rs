@@ -15,23 +15,9 @@ use rotor::runtime::{Builder, Runtime};
 use rotor::task::yield_now;
 use rotor::time::{sleep, timeout};
 use support::{
-    Clients, MILLISECOND, Random, allow_descriptors, assert_same, check_message, connect,
-    eventually, pattern, poll_once, poll_outside, read_slowly, upload, watched, watched_alone,
+    Clients, MILLISECOND, Random, allow_descriptors, assert_same, check_message, eventually, pair,
+    pattern, poll_once, poll_outside, read_slowly, run, upload, watched, watched_alone,
 };
-
-/// Runs a future on a runtime of its own, watched.
-fn run<F: Future>(future: F) -> F::Output {
-    let _watched = watched();
-    Runtime::new().unwrap().block_on(future)
-}
-
-/// A stream and the plain connection at its other end, which this thread must not block on.
-async fn pair() -> (TcpStream, Client) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect(listener.local_addr().unwrap());
-    let (stream, _) = listener.accept().await.unwrap();
-    (stream, client)
-}
 
 #[test]
 fn a_lease_is_what_was_received_and_its_buffer_goes_back_when_it_is_dropped() {
@@ -81,6 +67,81 @@ fn leases_of_a_stream_are_bounded_and_reads_that_copy_go_on() {
         drop(client);
         assert_eq!(stream.read(&mut byte).await.unwrap(), 0);
         assert!(stream.read_buf().await.unwrap().is_empty());
+    });
+}
+
+/// Takes leases of a byte each until the stream has none left; answers them.
+async fn take_leases(stream: &mut TcpStream, client: &mut Client) -> Vec<LoopBuf> {
+    let mut leases = Vec::new();
+    loop {
+        client.write_all(b"x").unwrap();
+        match stream.read_buf().await {
+            Ok(lease) => leases.push(lease),
+            Err(refused) => {
+                assert_eq!(refused.kind(), ErrorKind::QuotaExceeded);
+                stream.read_exact(&mut [0]).await.unwrap();
+                return leases;
+            }
+        }
+        assert!(leases.len() <= LEASES_PER_STREAM_MAX as usize);
+    }
+}
+
+#[test]
+fn a_lease_counts_against_its_stream_while_it_is_written_and_when_it_has_come_back() {
+    const MOST: usize = LEASES_PER_STREAM_MAX as usize;
+    run(async {
+        let (mut stream, mut client) = pair().await;
+        let (mut other, mut peer) = pair().await;
+        let mut leases = Vec::new();
+        // Written by its own stream and by another.
+        for _ in 0..2 {
+            client.write_all(b"x").unwrap();
+            let lease = stream.read_buf().await.unwrap();
+            leases.push(stream.write_owned(lease).await.1);
+            client.write_all(b"x").unwrap();
+            let lease = stream.read_buf().await.unwrap();
+            leases.push(other.write_owned(lease).await.1);
+        }
+        assert_eq!((leases.len(), take_leases(&mut stream, &mut client).await.len()), (MOST, 0));
+        leases.clear();
+        assert_eq!(take_leases(&mut stream, &mut client).await.len(), MOST);
+        assert_eq!(take_leases(&mut other, &mut peer).await.len(), MOST);
+
+        // Queued behind more than the socket holds, and left to the loop.
+        let lease = take_leases(&mut stream, &mut client).await.pop().unwrap();
+        assert!(poll_once(other.write_owned(pattern(0, 15 << 20))).await.is_none());
+        assert!(poll_once(other.write_owned(lease)).await.is_none());
+        assert_eq!(take_leases(&mut stream, &mut client).await.len(), MOST - 1);
+        let reader = std::thread::spawn(move || {
+            peer.read_exact(&mut vec![0; (15 << 20) + 3]).unwrap();
+            peer
+        });
+        eventually("the peer has read", || reader.is_finished()).await;
+        other.writable().await.unwrap();
+        assert_eq!(take_leases(&mut stream, &mut client).await.len(), MOST);
+        drop(reader.join().unwrap());
+    });
+}
+
+#[test]
+fn a_lease_of_a_stream_that_is_gone_counts_against_no_other_in_its_place() {
+    const MOST: usize = LEASES_PER_STREAM_MAX as usize;
+    let _watched = watched();
+    // A row for the listener and one for a stream: each stream stands where the last one stood.
+    let runtime = Builder::new().sockets(2).build().unwrap();
+    runtime.block_on(async {
+        let (mut stream, mut client) = pair().await;
+        let old = take_leases(&mut stream, &mut client).await;
+        drop((stream, client));
+        sleep(MILLISECOND).await;
+        let (mut stream, mut client) = pair().await;
+        let new = take_leases(&mut stream, &mut client).await;
+        assert_eq!((old.len(), new.len()), (MOST, MOST));
+        drop(old);
+        assert_eq!(take_leases(&mut stream, &mut client).await.len(), 0);
+        drop(new);
+        assert_eq!(take_leases(&mut stream, &mut client).await.len(), MOST);
     });
 }
 

@@ -117,82 +117,90 @@ fn resident_bytes() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
+/// Streams that stand still beside an echo.
+const STILL: usize = 1_000;
+
+/// Measures an echo alone, and then beside what `gather` makes of a listener's connections.
+async fn echo_beside<T>(
+    runtime: &Runtime,
+    what: &str,
+    gather: impl AsyncFnOnce(TcpListener) -> T,
+) -> T {
+    const TIME: Duration = Duration::from_millis(500);
+    let echoes = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = echoes.local_addr().unwrap();
+    rotor::spawn(async move {
+        while let Ok((stream, _)) = echoes.accept().await {
+            rotor::spawn(echo(stream));
+        }
+    });
+    let alone = round_trips(runtime, address, TIME).await;
+    let gathered = gather(TcpListener::bind("127.0.0.1:0").await.unwrap()).await;
+    let beside = round_trips(runtime, address, TIME).await;
+    assert_left_alone(what, alone, beside);
+    gathered
+}
+
+/// A runtime with room for the streams that stand still and a buffer for each.
+fn roomy() -> Runtime {
+    allow_descriptors(3 * STILL as u64);
+    Builder::new().sockets(2_048).buffers(2_048).build().unwrap()
+}
+
 #[test]
 fn a_thousand_floods_that_nobody_reads_hold_a_buffer_each_and_leave_an_echo_alone() {
-    const FLOODS: usize = 1_000;
-    const TIME: Duration = Duration::from_millis(500);
     let _watched = watched_alone();
-    allow_descriptors(3 * FLOODS as u64);
-    let runtime = Builder::new().sockets(2_048).buffers(2_048).build().unwrap();
-    runtime.block_on(async {
-        let echoes = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let echo_address = echoes.local_addr().unwrap();
-        rotor::spawn(async move {
-            while let Ok((stream, _)) = echoes.accept().await {
-                rotor::spawn(echo(stream));
-            }
-        });
-        let alone = round_trips(&runtime, echo_address, TIME).await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let runtime = roomy();
+    let gather = async |listener: TcpListener| {
         let address = listener.local_addr().unwrap();
         let before = resident_bytes();
-        let flooding = thread::spawn(move || flood(address, FLOODS));
+        let flooding = thread::spawn(move || flood(address, STILL));
         let mut streams = Vec::new();
-        while streams.len() < FLOODS {
+        while streams.len() < STILL {
             let (mut stream, _) = listener.accept().await.unwrap();
             // Asked once, so that bytes are in hand, and then nobody reads.
             poll_once(stream.read(&mut [0; 1])).await;
             streams.push(stream);
         }
         eventually("the floods stand still", || flooding.is_finished()).await;
-        let _clients = flooding.join().unwrap();
-        let beside = round_trips(&runtime, echo_address, TIME).await;
+        (before, streams, flooding.join().unwrap())
+    };
+    runtime.block_on(async {
+        let (before, _streams, _clients) = echo_beside(&runtime, "a thousand floods", gather).await;
         let grown = resident_bytes().saturating_sub(before);
         println!("{grown} bytes more");
-        assert_left_alone("a thousand floods", alone, beside);
         // A buffer each, and what the tables' rows take.
-        assert!(grown < FLOODS * (16_384 + 4_096), "{grown} bytes for {FLOODS} floods");
+        assert!(grown < STILL * (16_384 + 4_096), "{grown} bytes for {STILL} floods");
     });
     let buffers = runtime.statistics().event_loop.buffers;
-    assert!(buffers.high <= FLOODS as u32 + 2, "{buffers:?}");
+    assert!(buffers.high <= STILL as u32 + 2, "{buffers:?}");
 }
 
 #[test]
 fn a_thousand_leases_of_a_byte_hold_a_buffer_each_and_leave_an_echo_alone() {
-    const LEASES: usize = 1_000;
-    const TIME: Duration = Duration::from_millis(500);
     let _watched = watched_alone();
-    allow_descriptors(3 * LEASES as u64);
-    let runtime = Builder::new().sockets(2_048).buffers(2_048).build().unwrap();
-    runtime.block_on(async {
-        let echoes = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let echo_address = echoes.local_addr().unwrap();
-        rotor::spawn(async move {
-            while let Ok((stream, _)) = echoes.accept().await {
-                rotor::spawn(echo(stream));
-            }
-        });
-        let alone = round_trips(&runtime, echo_address, TIME).await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let runtime = roomy();
+    let gather = async |listener: TcpListener| {
         let address = listener.local_addr().unwrap();
-        let (mut clients, mut held) = (Vec::new(), Vec::new());
-        for number in 0..LEASES {
+        let mut held = Vec::new();
+        for number in 0..STILL {
             let mut client = connect(address);
             client.write_all(&[number as u8]).unwrap();
             let (mut stream, _) = listener.accept().await.unwrap();
             let lease = stream.read_buf().await.unwrap();
             assert_eq!(*lease, [number as u8]);
-            clients.push(client);
-            held.push((stream, lease));
+            held.push((stream, lease, client));
         }
-        let beside = round_trips(&runtime, echo_address, TIME).await;
-        assert_left_alone("a thousand leases", alone, beside);
-        for (number, (_, lease)) in held.iter().enumerate() {
+        held
+    };
+    runtime.block_on(async {
+        let held = echo_beside(&runtime, "a thousand leases", gather).await;
+        for (number, (_, lease, _)) in held.iter().enumerate() {
             assert_eq!(**lease, [number as u8], "a lease's bytes stay");
         }
     });
     let buffers = runtime.statistics().event_loop.buffers;
-    assert!(buffers.high >= LEASES as u32 && buffers.high <= LEASES as u32 + 2, "{buffers:?}");
+    assert!(buffers.high >= STILL as u32 && buffers.high <= STILL as u32 + 2, "{buffers:?}");
     assert_eq!(buffers.now, 0);
 }
 

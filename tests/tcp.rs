@@ -15,16 +15,10 @@ use rotor::runtime::{Builder, Runtime};
 use rotor::time::{sleep, timeout};
 use rotor::{Control, Descriptor, Event, EventKind, Loop, Operation, Reply, Wait};
 use support::{
-    Clients, MILLISECOND, PATIENCE, assert_same, bind_only, connect, descriptors, eventually,
-    pattern, poll_once, poll_outside, read_slowly, reset, restore_default, wait_until_delivered,
-    watched, watched_alone, words_of,
+    Clients, MILLISECOND, PATIENCE, assert_same, bind_only, connect, descriptors, eventually, pair,
+    pattern, poll_once, poll_outside, read_slowly, reset, restore_default, run,
+    wait_until_delivered, watched, watched_alone, words_of,
 };
-
-/// Runs a future on a runtime of its own, watched.
-fn run<F: Future>(future: F) -> F::Output {
-    let _watched = watched();
-    Runtime::new().unwrap().block_on(future)
-}
 
 /// A listener on the loopback, and a plain client's thread that has been given its address.
 async fn accept_from<T: Send + 'static>(
@@ -35,14 +29,6 @@ async fn accept_from<T: Send + 'static>(
     let clients = Clients::start(1, move |_| client(connect(address)));
     let (stream, _) = listener.accept().await.unwrap();
     (stream, clients)
-}
-
-/// A stream and the plain connection at its other end, which this thread must not block on.
-async fn pair() -> (TcpStream, Client) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect(listener.local_addr().unwrap());
-    let (stream, _) = listener.accept().await.unwrap();
-    (stream, client)
 }
 
 /// Reads to the end.

@@ -11,21 +11,7 @@ use std::time::{Duration, Instant};
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::Runtime;
 use rotor::task::yield_now;
-use support::{connect, descriptors, poll_once, watched, watched_alone};
-
-/// Runs a future on a runtime of its own, watched.
-fn run<F: Future>(future: F) -> F::Output {
-    let _watched = watched();
-    Runtime::new().unwrap().block_on(future)
-}
-
-/// A stream and the plain connection at its other end, which this thread must not block on.
-async fn pair() -> (TcpStream, Client) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect(listener.local_addr().unwrap());
-    let (stream, _) = listener.accept().await.unwrap();
-    (stream, client)
-}
+use support::{Limited, connect, descriptors, pair, poll_once, run, take_all, watched_alone};
 
 /// Whether a descriptor is non-blocking.
 fn is_nonblocking(fd: impl AsRawFd) -> bool {
@@ -110,6 +96,16 @@ fn bytes_in_hand_keep_a_stream_from_std_and_come_with_the_error() {
         let mut plain = stream.into_std().await.unwrap();
         plain.read_exact(&mut hello[..4]).unwrap();
         assert_eq!(&hello[..4], b"more");
+
+        // A stream that was full is full still: its poll for room was canceled, and nobody read.
+        let (mut stream, mut client) = pair().await;
+        while stream.try_write(&[0; 65_536]).is_ok() {}
+        assert!(poll_once(stream.writable()).await.is_none());
+        client.write_all(b"x").unwrap();
+        stream.readable().await.unwrap();
+        stream = stream.into_std().await.unwrap_err().socket;
+        assert!(poll_once(stream.writable()).await.is_none(), "ready in vain");
+        drop((stream, client));
 
         // An error that nobody was told keeps it too.
         let (stream, client) = pair().await;
@@ -289,5 +285,32 @@ fn a_stream_whose_number_was_lent_delivers_what_was_written_after_its_runtime_to
         let (written, received) = outlive_the_runtime(unread, owned);
         assert_eq!(written, received, "unread input: {unread}, owned: {owned}");
     }
+    assert_eq!(descriptors(), idle);
+}
+
+#[test]
+fn a_lent_number_stays_open_though_none_is_left_for_a_duplicate() {
+    let _watched = watched_alone();
+    let idle = descriptors();
+    let runtime = Runtime::new().unwrap();
+    let (stream, mut client) = runtime.block_on(async {
+        let (mut stream, client) = pair().await;
+        assert!(stream.as_raw_fd() >= 0);
+        stream.write_all(b"end").await.unwrap();
+        (stream, client)
+    });
+    let fd = stream.as_fd();
+    let limited = Limited::to_more(1);
+    let taken = take_all();
+    drop(runtime);
+    drop((taken, limited));
+    // The object has the number itself; the stream ends with the runtime as any other.
+    assert!(fd.try_clone_to_owned().is_ok());
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    assert_eq!(received, b"end");
+    drop(client);
+    assert_eq!(descriptors(), idle + 1);
+    drop(stream);
     assert_eq!(descriptors(), idle);
 }

@@ -3,29 +3,15 @@
 mod support;
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::{SocketAddr, TcpStream as Client};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rotor::io::Interest;
 use rotor::net::{TcpListener, TcpSocket, TcpStream};
 use rotor::runtime::Runtime;
 use support::{
-    FullListener, MILLISECOND, assert_same, connect, eventually, pattern, poll_once, reset, watched,
+    FullListener, MILLISECOND, assert_same, eventually, pair, pattern, poll_once, reset, run,
 };
-
-/// Runs a future on a runtime of its own, watched.
-fn run<F: Future>(future: F) -> F::Output {
-    let _watched = watched();
-    Runtime::new().unwrap().block_on(future)
-}
-
-/// A stream and the plain connection at its other end, which this thread must not block on.
-async fn pair() -> (TcpStream, Client) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect(listener.local_addr().unwrap());
-    let (stream, _) = listener.accept().await.unwrap();
-    (stream, client)
-}
 
 const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

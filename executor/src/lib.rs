@@ -56,4 +56,5 @@ pub use join::{AbortHandle, JoinHandle};
 pub use join_set::{JoinSet, Spawn};
 pub use options::{Options, Oversized, Unpark};
 pub use statistics::Statistics;
+pub use waker::is_native;
 pub use yield_now::{YieldNow, yield_now};

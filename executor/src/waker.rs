@@ -42,6 +42,12 @@ const PLAIN_MAX: i32 = 1 << 20;
 /// More references than memory could hold, unless they are forgotten in a loop.
 const REFERENCES_MAX: isize = isize::MAX / 2;
 
+/// Whether a waker is of an executor of this crate: cloning and dropping it runs nothing but a count.
+#[inline]
+pub fn is_native(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), &raw const VTABLE)
+}
+
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
 
 // Each of the four is the owner's case and little else, with the others in functions of their own

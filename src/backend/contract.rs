@@ -177,7 +177,8 @@ impl Driver {
         forward!(self, backend => unsafe { backend.attach(memory) })
     }
 
-    #[inline]
+    // Inlined as a whole: where the kind of a request is known, little is left of the ways it might go.
+    #[inline(always)]
     pub(crate) fn submit(&mut self, token: Token, request: &Request) -> Submission {
         // SAFETY: requests are made in `submit.rs` from slots (memory valid until the final event,
         // which frees the slot: the loop's own, or promised by the operation's author) and in

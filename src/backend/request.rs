@@ -187,8 +187,10 @@ pub enum TickEnd {
 /// The memory of the loop's receive buffers, handed to a backend once.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferMemory {
-    /// The first buffer; the others follow without gaps.
+    /// The first buffer.
     pub base: *mut u8,
+    /// Bytes from the start of a buffer to the next one's.
+    pub stride: usize,
     /// How many.
     pub count: u32,
     /// Bytes of each.

@@ -140,7 +140,7 @@ impl Script {
                     drop(state);
                     return self.put(nth, -libc::ENOBUFS, false, None);
                 };
-                let offset = buffer as usize * memory.bytes as usize;
+                let offset = buffer as usize * memory.stride;
                 (memory.base.wrapping_add(offset), memory.bytes as usize, Some(buffer))
             }
             Request::Nop
@@ -338,7 +338,7 @@ unsafe impl Backend for Scripted {
             return reply;
         }
         match control {
-            Control::Listen { .. } | Control::OpenStream { .. } => {
+            Control::Listen { .. } | Control::OpenStream { .. } | Control::Duplicate(_) => {
                 state.next_fd += 1;
                 Ok(Reply::Opened(state.next_fd))
             }

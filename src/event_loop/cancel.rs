@@ -79,6 +79,11 @@ impl Loop {
         }
     }
 
+    /// Whether accepts wait for a row.
+    pub(crate) fn accepts_starve(&self) -> bool {
+        !self.starved_accepts.is_empty()
+    }
+
     fn unstarve(&mut self, index: u32) {
         if self.slots.get(index).kind == crate::event::EventKind::Accept {
             self.starved_accepts.remove(&mut self.slots, index);

@@ -13,7 +13,7 @@ use crate::error::SubmitError;
 use crate::event::EventKind;
 use crate::event_loop::Loop;
 use crate::limits::{LINGER_BYTES_MAX, LINGER_NS_MAX, LINGER_PAUSE_NS_MAX, LINGER_PAUSE_NS_MIN};
-use crate::op::{Control, Descriptor, Handle, Reply, SocketOption};
+use crate::op::{Control, Descriptor, Handle, SocketOption};
 use crate::tables::NONE;
 use crate::tables::slots::State;
 use crate::tables::sockets::{DescriptorKind, Linger, Phase};
@@ -43,18 +43,19 @@ impl Loop {
         if first != NONE {
             self.sockets.get_mut(first).previous = row;
         }
+        self.sockets.begin_ending(row);
         self.closing = row;
         self.cancel_for_close(row);
         self.try_close(row);
         let socket = self.sockets.get(row);
         if socket.phase == Phase::Closing {
-            let bound_ns = match socket.linger {
+            let bound_ns = match self.sockets.linger(row) {
                 Linger::Default => LINGER_NS_MAX,
                 Linger::AtMost(bound_ns) => bound_ns,
                 Linger::Reset => 0,
             };
             let deadline = self.driver.now().saturating_add(bound_ns);
-            self.sockets.get_mut(row).deadline_ns = deadline;
+            self.sockets.ending_mut(row).deadline_ns = deadline;
             self.check_at(row, deadline);
         }
         Ok(handle)
@@ -71,13 +72,7 @@ impl Loop {
 
     /// Cancels receives, accepts and polls.
     pub(super) fn cancel_waiting_on(&mut self, row: u32) {
-        while let Some(index) = self.sockets.get(row).receive.waiting.first() {
-            self.cancel_slot(index);
-        }
-        let current = self.sockets.get(row).receive.current;
-        if current != NONE {
-            self.cancel_slot(current);
-        }
+        self.cancel_receives_on(row);
         let mut other = self.sockets.get(row).others.first();
         while let Some(index) = other {
             let next = self.slots.get(index).next;
@@ -85,6 +80,17 @@ impl Loop {
             if self.slots.get(index).kind == EventKind::Poll {
                 self.cancel_slot(index);
             }
+        }
+    }
+
+    /// Cancels receives and accepts.
+    pub(super) fn cancel_receives_on(&mut self, row: u32) {
+        while let Some(index) = self.sockets.get(row).receive.waiting.first() {
+            self.cancel_slot(index);
+        }
+        let current = self.sockets.get(row).receive.current;
+        if current != NONE {
+            self.cancel_slot(current);
         }
     }
 
@@ -99,15 +105,20 @@ impl Loop {
     }
 
     /// Goes on closing once no operation is left on a socket.
+    #[inline]
     pub(super) fn try_close(&mut self, row: u32) {
         let socket = self.sockets.get(row);
-        if socket.phase != Phase::Closing || !socket.is_idle() {
-            return;
+        if socket.phase == Phase::Closing && socket.is_idle() {
+            self.shut_or_close(row);
         }
+    }
+
+    fn shut_or_close(&mut self, row: u32) {
+        let socket = self.sockets.get(row);
         let at_once = socket.kind != DescriptorKind::Stream
             || socket.saw_end
             || socket.overdue
-            || socket.linger == Linger::Reset;
+            || self.sockets.linger(row) == Linger::Reset;
         if at_once || !self.has_unread_or_unsent(row) {
             self.close_now(row);
             return;
@@ -117,14 +128,14 @@ impl Loop {
         // A failure means the connection is gone, and the next look finds its end.
         let _ = self.driver.control(&Control::Shutdown(fd, Shutdown::Write));
         let now = self.driver.now();
-        let socket = self.sockets.get_mut(row);
-        socket.phase = Phase::Lingering;
-        let bound_ns = match socket.linger {
+        self.sockets.get_mut(row).phase = Phase::Lingering;
+        let bound_ns = match self.sockets.linger(row) {
             Linger::AtMost(bound_ns) => bound_ns,
             Linger::Default | Linger::Reset => LINGER_NS_MAX,
         };
-        socket.deadline_ns = socket.deadline_ns.min(now.saturating_add(bound_ns));
-        socket.pause_ns = LINGER_PAUSE_NS_MIN;
+        let ending = self.sockets.ending_mut(row);
+        ending.deadline_ns = ending.deadline_ns.min(now.saturating_add(bound_ns));
+        ending.pause_ns = LINGER_PAUSE_NS_MIN;
         self.check_at(row, now.saturating_add(LINGER_PAUSE_NS_MIN));
     }
 
@@ -136,22 +147,11 @@ impl Loop {
     fn look(&mut self, row: u32, control: fn(i32) -> Control<i32>) -> u64 {
         self.counts.immediate.closing += 1;
         let fd = self.sockets.get(row).fd;
-        match self.driver.control(&control(fd)) {
-            Ok(Reply::Count(count)) => count,
-            Ok(
-                Reply::Done
-                | Reply::Opened(_)
-                | Reply::Address(_)
-                | Reply::Flag(_)
-                | Reply::Option(_)
-                | Reply::Error(_),
-            )
-            | Err(_) => 0,
-        }
+        self.driver.control(&control(fd)).ok().and_then(|reply| reply.count()).unwrap_or(0)
     }
 
     fn check_at(&mut self, row: u32, at_ns: u64) {
-        self.sockets.get_mut(row).check_ns = at_ns;
+        self.sockets.ending_mut(row).check_ns = at_ns;
         self.closing_check_ns = self.closing_check_ns.min(at_ns);
     }
 
@@ -170,7 +170,7 @@ impl Loop {
         if self.closing == NONE {
             self.closing_check_ns = u64::MAX;
         }
-        if let Linger::AtMost(_) = self.sockets.get(row).linger {
+        if let Linger::AtMost(_) = self.sockets.linger(row) {
             // close(2) would wait for the peer and block the thread, on a non-blocking socket too.
             let off = Control::Set(fd, SocketOption::Linger(None));
             self.counts.immediate.closing += 1;
@@ -197,12 +197,11 @@ impl Loop {
         let mut next_check = u64::MAX;
         while row != NONE {
             let next = self.sockets.get(row).next;
-            if self.sockets.get(row).check_ns <= now_ns {
+            if self.sockets.ending(row).check_ns <= now_ns {
                 self.check_one(row, now_ns);
             }
-            let socket = self.sockets.get(row);
-            if matches!(socket.phase, Phase::Closing | Phase::Lingering) {
-                next_check = next_check.min(socket.check_ns);
+            if matches!(self.sockets.get(row).phase, Phase::Closing | Phase::Lingering) {
+                next_check = next_check.min(self.sockets.ending(row).check_ns);
             }
             row = next;
         }
@@ -215,17 +214,17 @@ impl Loop {
             return;
         }
         let ended = self.discard(row);
-        let socket = self.sockets.get(row);
-        let (deadline_ns, discarded) = (socket.deadline_ns, socket.discarded);
+        let ending = self.sockets.ending(row);
+        let (deadline_ns, discarded) = (ending.deadline_ns, ending.discarded);
         if ended || self.look(row, Control::Unsent) == 0 {
             self.close_now(row);
         } else if now_ns >= deadline_ns || discarded > LINGER_BYTES_MAX {
             self.counts.resets += 1;
             self.close_now(row);
         } else {
-            let socket = self.sockets.get_mut(row);
-            let pause_ns = socket.pause_ns;
-            socket.pause_ns = (pause_ns * 2).min(LINGER_PAUSE_NS_MAX);
+            let ending = self.sockets.ending_mut(row);
+            let pause_ns = ending.pause_ns;
+            ending.pause_ns = (pause_ns * 2).min(LINGER_PAUSE_NS_MAX);
             self.check_at(row, now_ns.saturating_add(pause_ns).min(deadline_ns));
         }
     }
@@ -233,9 +232,8 @@ impl Loop {
     /// The sends a close waits for are stuck: it waits no longer.
     fn give_up_sends(&mut self, row: u32) {
         self.counts.resets += u64::from(!self.sockets.get(row).send.is_idle());
-        let socket = self.sockets.get_mut(row);
-        socket.overdue = true;
-        socket.check_ns = u64::MAX;
+        self.sockets.get_mut(row).overdue = true;
+        self.sockets.ending_mut(row).check_ns = u64::MAX;
         self.cancel_sends(row);
         self.try_close(row);
     }
@@ -263,25 +261,19 @@ impl Loop {
         let fd = self.sockets.get(row).fd;
         loop {
             self.counts.immediate.closing += 1;
-            match self.driver.control(&Control::Discard(fd, DISCARD_BYTES)) {
-                Ok(Reply::Count(0)) => return true,
-                Ok(Reply::Count(count)) => {
-                    let socket = self.sockets.get_mut(row);
-                    socket.discarded += count;
+            let discarded = self.driver.control(&Control::Discard(fd, DISCARD_BYTES));
+            match discarded.map(|reply| reply.count()) {
+                Ok(Some(0)) => return true,
+                Ok(Some(count)) => {
+                    let ending = self.sockets.ending_mut(row);
+                    ending.discarded += count;
                     // Input that keeps coming fast deserves an early look.
-                    socket.pause_ns = LINGER_PAUSE_NS_MIN;
-                    if socket.discarded > LINGER_BYTES_MAX {
+                    ending.pause_ns = LINGER_PAUSE_NS_MIN;
+                    if ending.discarded > LINGER_BYTES_MAX {
                         return false;
                     }
                 }
-                Ok(
-                    Reply::Done
-                    | Reply::Opened(_)
-                    | Reply::Address(_)
-                    | Reply::Flag(_)
-                    | Reply::Option(_)
-                    | Reply::Error(_),
-                ) => return false,
+                Ok(None) => return false,
                 Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
             }
         }

@@ -6,8 +6,9 @@ use crate::event::{Event, EventKind, HAS_BUFFER, HAS_DESCRIPTOR, HAS_ORPHAN, MOR
 use crate::event_loop::Loop;
 use crate::tables::NONE;
 use crate::tables::orphans::Ended;
+use crate::tables::slots::LENT;
 use crate::tables::slots::{CANCEL_REQUESTED, FILLING, MULTISHOT, OWNED, PICKED, SENDING, State};
-use crate::tables::sockets::{Phase, direction_of};
+use crate::tables::sockets::{Direction, Phase, direction_of};
 
 /// An answer, without the token.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,7 @@ pub(super) enum Verdict {
 
 impl Loop {
     /// Takes a completion from the backend; answers the event to deliver, if there is one.
+    #[inline]
     pub(super) fn complete(&mut self, completion: Completion) -> Option<Event> {
         let token = completion.token;
         let live = self.slots.find(token.index(), token.generation());
@@ -46,10 +48,15 @@ impl Loop {
             self.counts.stale_completions += 1;
             return None;
         };
+        let lent = self.slots.get(index).flags == PICKED | LENT;
+        if lent && completion.result > 0 && !completion.more {
+            return Some(self.complete_lent(index, &completion));
+        }
         let again_after = !completion.more && self.slots.get(index).has(MULTISHOT);
         if !completion.more {
             self.in_kernel -= 1;
-            if self.slots.get(index).has(PICKED) {
+            let slot = self.slots.get(index);
+            if slot.has(PICKED) && !slot.has(LENT) {
                 self.picking -= 1;
             }
         }
@@ -76,6 +83,25 @@ impl Loop {
         }
     }
 
+    /// Bytes for a receive with a buffer of its own that nobody canceled, which is what most answers
+    /// are: the steps of the others without their detours.
+    #[inline(always)]
+    fn complete_lent(&mut self, index: u32, completion: &Completion) -> Event {
+        self.in_kernel -= 1;
+        let slot = self.slots.get(index);
+        let (row, buffer) = (slot.socket, slot.extra as u16);
+        let flags = if completion.socket_nonempty { HAS_BUFFER | NONEMPTY } else { HAS_BUFFER };
+        let (user_data, result) = (slot.user_data, completion.result);
+        let kind = EventKind::Receive;
+        let event = Event { user_data, payload: 0, result, buffer, kind, flags };
+        self.buffers.received(buffer, result as u32);
+        self.slots.free(index);
+        self.sockets.get_mut(row).receive.current = NONE;
+        self.advance(row, Direction::Receive);
+        self.try_close(row);
+        event
+    }
+
     /// Hands an operation over again that has kept its turn.
     pub(super) fn go_on(&mut self, index: u32) {
         let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
@@ -86,6 +112,7 @@ impl Loop {
     }
 
     /// The operation is over and its event delivered: frees its slot and gives up its turn.
+    #[inline]
     fn end(&mut self, index: u32) {
         let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
         self.leave(index);
@@ -97,6 +124,7 @@ impl Loop {
     }
 
     /// Takes an operation out of its socket's lane or list.
+    #[inline]
     fn leave(&mut self, index: u32) {
         let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
         if row == NONE {
@@ -178,6 +206,7 @@ impl Loop {
     }
 
     /// What an answer means. On `Event` the operation's own buffer, if any, is accounted for.
+    #[inline]
     pub(super) fn judge(&mut self, index: u32, answer: &Answer) -> Verdict {
         let slot = self.slots.get(index);
         let canceled = slot.has(CANCEL_REQUESTED);
@@ -225,11 +254,11 @@ impl Loop {
             return Verdict::Event(self.final_event(index, answer.result));
         }
         // A connection inherits its listener's options (sk_clone_lock).
-        let linger = self.sockets.get(slot.socket).linger;
+        let linger = self.sockets.linger(slot.socket);
         let socket = self.sockets.get_mut(reserved);
         socket.fd = answer.result;
         socket.phase = Phase::Open;
-        socket.linger = linger;
+        self.sockets.set_linger(reserved, linger);
         let mut event = self.final_event(index, 0);
         event.payload = self.sockets.descriptor(reserved).to_bits();
         event.flags |= HAS_DESCRIPTOR;
@@ -239,25 +268,16 @@ impl Loop {
         Verdict::Event(event)
     }
 
+    #[inline]
     fn judge_picked(&mut self, index: u32, answer: &Answer) -> Verdict {
         let slot = self.slots.get(index);
-        let (row, multishot) = (slot.socket, slot.has(MULTISHOT));
-        let canceled = slot.has(CANCEL_REQUESTED);
-        if answer.result == -libc::ENOBUFS {
-            if canceled {
-                return Verdict::Event(self.final_event(index, -libc::ECANCELED));
-            }
-            return self.without_buffer(index);
-        }
-        if answer.result == -libc::EINTR && !canceled {
-            return Verdict::Again;
-        }
-        let Some(buffer) = answer.buffer.filter(|_| answer.result > 0) else {
-            if let Some(unused) = answer.buffer {
+        let goes_on = slot.has(MULTISHOT) && !slot.has(CANCEL_REQUESTED);
+        let buffer = if slot.has(LENT) { Some(slot.extra as u16) } else { answer.buffer };
+        let Some(buffer) = buffer.filter(|_| answer.result > 0) else {
+            if let Some(unused) = buffer {
                 self.buffers.unused(unused);
             }
-            self.note_end(row, answer.result);
-            return Verdict::Event(self.final_event(index, answer.result));
+            return self.judge_nothing_picked(index, answer.result);
         };
         self.buffers.received(buffer, answer.result as u32);
         let mut event = self.final_event(index, answer.result);
@@ -266,10 +286,26 @@ impl Loop {
         if answer.socket_nonempty {
             event.flags |= NONEMPTY;
         }
-        if answer.more || multishot && !canceled {
+        if answer.more || goes_on {
             event.flags |= MORE;
         }
         Verdict::Event(event)
+    }
+
+    /// A picked receive that brought no bytes.
+    fn judge_nothing_picked(&mut self, index: u32, result: i32) -> Verdict {
+        let slot = self.slots.get(index);
+        let row = slot.socket;
+        let canceled = slot.has(CANCEL_REQUESTED);
+        match -result {
+            libc::ENOBUFS if canceled => Verdict::Event(self.final_event(index, -libc::ECANCELED)),
+            libc::ENOBUFS => self.without_buffer(index),
+            libc::EINTR if !canceled => Verdict::Again,
+            _ => {
+                self.note_end(row, result);
+                Verdict::Event(self.final_event(index, result))
+            }
+        }
     }
 
     /// Notes what a receive's result says of the connection: whether the peer's side has ended.
@@ -353,6 +389,7 @@ impl Loop {
     }
 
     /// An event that ends the operation, unless `MORE` is added.
+    #[inline]
     fn final_event(&mut self, index: u32, result: i32) -> Event {
         let slot = self.slots.get(index);
         let mut event = Event {
@@ -364,14 +401,19 @@ impl Loop {
             flags: 0,
         };
         if slot.has(OWNED) {
-            match self.orphans.end(slot.extra) {
-                Ended::Kept(orphan) => {
-                    event.flags |= HAS_ORPHAN;
-                    event.payload = u64::from(orphan.generation) << 32 | u64::from(orphan.index);
-                }
-                Ended::Abandoned(bytes) => self.free_bytes(bytes),
-            }
+            let orphan = slot.extra;
+            self.end_owned(orphan, &mut event);
         }
         event
+    }
+
+    fn end_owned(&mut self, orphan: u32, event: &mut Event) {
+        match self.orphans.end(orphan) {
+            Ended::Kept(orphan) => {
+                event.flags |= HAS_ORPHAN;
+                event.payload = u64::from(orphan.generation) << 32 | u64::from(orphan.index);
+            }
+            Ended::Abandoned(bytes) => self.free_bytes(bytes),
+        }
     }
 }

@@ -4,11 +4,25 @@
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use crate::error::SubmitError;
 use crate::event_loop::Loop;
 use crate::op::{Control, Descriptor, Reply, SocketOption};
+use crate::tables::NONE;
 use crate::tables::sockets::{DescriptorKind, Linger, Phase};
+
+/// What a call changes in the loop's table, once it has succeeded.
+#[derive(Clone, Copy, Debug)]
+enum Effect {
+    Nothing,
+    /// A new row; beside the row of another number of the same socket or file.
+    Opens(DescriptorKind, Option<u32>),
+    /// The program shuts this row's reading side.
+    ShutsReading(u32),
+    Lingers(u32, Option<Duration>),
+    Listens(u32),
+}
 
 impl Loop {
     /// Does a cold call.
@@ -17,9 +31,59 @@ impl Loop {
     /// What the kernel says, or a [`SubmitError`] inside an [`io::Error`].
     pub fn control(&mut self, control: Control<Descriptor>) -> io::Result<Reply<Descriptor>> {
         self.check()?;
-        let opens = match control {
-            Control::Listen { .. } => Some(DescriptorKind::Listener),
-            Control::OpenStream { .. } => Some(DescriptorKind::Stream),
+        let effect = self.effect_of(control)?;
+        let lowered = self.lower(control)?;
+        // The row comes first: a descriptor is never opened that has no place.
+        let reserved = match effect {
+            Effect::Opens(kind, _) => Some(self.take_row(kind)?),
+            Effect::Nothing
+            | Effect::ShutsReading(_)
+            | Effect::Lingers(..)
+            | Effect::Listens(_) => None,
+        };
+        self.counts.immediate.controls += 1;
+        let answered = self.driver.control(&lowered).map(Reply::into_opened);
+        match (answered, reserved) {
+            (Ok(Ok(fd)), Some(row)) => {
+                self.sockets.get_mut(row).fd = fd;
+                self.take_effect(effect, row);
+                Ok(Reply::Opened(self.sockets.descriptor(row)))
+            }
+            (Ok(Ok(fd)), None) => {
+                self.driver.release(fd);
+                Err(io::Error::other("the backend opened a descriptor nobody asked for"))
+            }
+            (Ok(Err(reply)), reserved) => {
+                match reserved {
+                    Some(row) => self.sockets.free(row),
+                    None => self.take_effect(effect, NONE),
+                }
+                Ok(reply)
+            }
+            (Err(error), reserved) => {
+                if let Some(row) = reserved {
+                    self.sockets.free(row);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn effect_of(&self, control: Control<Descriptor>) -> Result<Effect, SubmitError> {
+        Ok(match control {
+            Control::Listen { .. } => Effect::Opens(DescriptorKind::Listener, None),
+            Control::OpenStream { .. } => Effect::Opens(DescriptorKind::Stream, None),
+            Control::Duplicate(descriptor) => {
+                let row = self.open(descriptor)?;
+                Effect::Opens(self.sockets.get(row).kind, Some(row))
+            }
+            Control::Shutdown(descriptor, Shutdown::Read | Shutdown::Both) => {
+                Effect::ShutsReading(self.open(descriptor)?)
+            }
+            Control::Set(descriptor, SocketOption::Linger(bound)) => {
+                Effect::Lingers(self.open(descriptor)?, bound)
+            }
+            Control::StartListening(descriptor, _) => Effect::Listens(self.open(descriptor)?),
             Control::LocalAddress(_)
             | Control::PeerAddress(_)
             | Control::SetNoDelay(..)
@@ -27,87 +91,34 @@ impl Loop {
             | Control::Unread(_)
             | Control::Unsent(_)
             | Control::Discard(..)
-            | Control::Shutdown(..)
+            | Control::Shutdown(_, Shutdown::Write)
             | Control::Set(..)
             | Control::Get(..)
             | Control::TakeError(_)
-            | Control::Bind(..)
-            | Control::StartListening(..) => None,
-        };
-        let lowered = self.lower(control)?;
-        if let Control::Shutdown(descriptor, Shutdown::Read | Shutdown::Both) = control {
-            let row = self.open(descriptor)?;
-            self.sockets.get_mut(row).read_shut = true;
-        }
-        // The row comes first: a descriptor is never opened that has no place.
-        let row = match opens {
-            Some(kind) => Some(self.take_row(kind)?),
-            None => None,
-        };
-        self.counts.immediate.controls += 1;
-        let reply = self.driver.control(&lowered);
-        if let Some(row) = row {
-            match reply {
-                Ok(Reply::Opened(fd)) => {
-                    let socket = self.sockets.get_mut(row);
-                    socket.fd = fd;
-                    socket.phase = Phase::Open;
-                    return Ok(Reply::Opened(self.sockets.descriptor(row)));
-                }
-                Ok(
-                    Reply::Done
-                    | Reply::Address(_)
-                    | Reply::Count(_)
-                    | Reply::Flag(_)
-                    | Reply::Option(_)
-                    | Reply::Error(_),
-                )
-                | Err(_) => self.sockets.free(row),
-            }
-        }
-        let reply = reply?;
-        self.note(control)?;
-        match reply {
-            Reply::Done => Ok(Reply::Done),
-            Reply::Address(address) => Ok(Reply::Address(address)),
-            Reply::Count(count) => Ok(Reply::Count(count)),
-            Reply::Flag(flag) => Ok(Reply::Flag(flag)),
-            Reply::Option(option) => Ok(Reply::Option(option)),
-            Reply::Error(errno) => Ok(Reply::Error(errno)),
-            Reply::Opened(fd) => {
-                self.driver.release(fd);
-                Err(io::Error::other("the backend opened a descriptor nobody asked for"))
-            }
-        }
+            | Control::Bind(..) => Effect::Nothing,
+        })
     }
 
-    /// What a call that succeeded changes for the loop.
-    fn note(&mut self, control: Control<Descriptor>) -> Result<(), SubmitError> {
-        match control {
-            Control::Set(descriptor, SocketOption::Linger(bound)) => {
-                let row = self.open(descriptor)?;
-                self.sockets.get_mut(row).linger = Linger::from(bound);
+    /// `opened` is the row of what was opened.
+    fn take_effect(&mut self, effect: Effect, opened: u32) {
+        match effect {
+            Effect::Nothing => {}
+            Effect::Opens(_, None) => self.sockets.get_mut(opened).phase = Phase::Open,
+            Effect::Opens(_, Some(of)) => {
+                let linger = self.sockets.linger(of);
+                self.sockets.set_linger(opened, linger);
+                let of = self.sockets.get_mut(of);
+                of.parted = true;
+                let (read_shut, saw_end) = (of.read_shut, of.saw_end);
+                let twin = self.sockets.get_mut(opened);
+                (twin.read_shut, twin.saw_end) = (read_shut, saw_end);
+                twin.parted = true;
+                twin.phase = Phase::Open;
             }
-            Control::StartListening(descriptor, _) => {
-                let row = self.open(descriptor)?;
-                self.sockets.get_mut(row).kind = DescriptorKind::Listener;
-            }
-            Control::Listen { .. }
-            | Control::OpenStream { .. }
-            | Control::LocalAddress(_)
-            | Control::PeerAddress(_)
-            | Control::SetNoDelay(..)
-            | Control::NoDelay(_)
-            | Control::Unread(_)
-            | Control::Unsent(_)
-            | Control::Discard(..)
-            | Control::Shutdown(..)
-            | Control::Set(..)
-            | Control::Get(..)
-            | Control::TakeError(_)
-            | Control::Bind(..) => {}
+            Effect::ShutsReading(row) => self.sockets.get_mut(row).read_shut = true,
+            Effect::Lingers(row, bound) => self.sockets.set_linger(row, Linger::from(bound)),
+            Effect::Listens(row) => self.sockets.get_mut(row).kind = DescriptorKind::Listener,
         }
-        Ok(())
     }
 
     /// The call with the kernel's number in place of ours.
@@ -131,6 +142,7 @@ impl Loop {
             Control::StartListening(descriptor, backlog) => {
                 Control::StartListening(fd(descriptor)?, backlog)
             }
+            Control::Duplicate(descriptor) => Control::Duplicate(fd(descriptor)?),
         })
     }
 

@@ -11,6 +11,7 @@ use crate::event_loop::{Loop, Statistics};
 use crate::limits::{BUFFERS_MAX, BUFFERS_PROVIDED_MAX, ROWS_MAX, TRANSFER_BYTES_MAX};
 use crate::options::Options;
 use crate::tables::NONE;
+use crate::tables::arena::buffer_stride;
 use crate::tables::arena::{ARENA_ALIGN, Arena, Plan};
 use crate::tables::buffers::Buffers;
 use crate::tables::list::List;
@@ -108,6 +109,7 @@ impl Loop {
         let ring = cut.range(entries as usize * RING_ENTRY_BYTES, ARENA_ALIGN);
         let memory = BufferMemory {
             base: buffers.base(),
+            stride: buffer_stride(options.buffer_bytes),
             count: options.buffers,
             bytes: options.buffer_bytes,
             ring: ring.as_ptr(),

@@ -1,10 +1,11 @@
 #![deny(unsafe_code)]
 //! Descriptors that leave the loop: lent while it goes on using them, or given up for good.
 
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
 
 use crate::event_loop::Loop;
-use crate::op::Descriptor;
+use crate::op::{Control, Descriptor};
 use crate::sys::descriptor;
 
 impl Loop {
@@ -16,11 +17,28 @@ impl Loop {
 
     /// As [`raw_fd`](Loop::raw_fd); from here on the loop's own end leaves the descriptor open, to be
     /// [given up](Loop::give_up) after it.
-    pub(crate) fn lend(&mut self, descriptor: Descriptor) -> Option<RawFd> {
-        let row = self.sockets.find_open(descriptor).filter(|_| self.driver.is_the_systems())?;
+    ///
+    /// # Errors
+    /// When the descriptor is not open, or numbers [are not to be had](Loop::check_numbers).
+    pub(crate) fn lend(&mut self, descriptor: Descriptor) -> io::Result<RawFd> {
+        self.check_numbers()?;
+        let row = self.open(descriptor)?;
         let socket = self.sockets.get_mut(row);
         socket.lent = true;
-        Some(socket.fd)
+        Ok(socket.fd)
+    }
+
+    /// Whether a number of this loop is a descriptor of the system's: on a backend of the program's it
+    /// may be nobody's, or another file's.
+    ///
+    /// # Errors
+    /// [`Unsupported`](io::ErrorKind::Unsupported) when it may.
+    pub(crate) fn check_numbers(&self) -> io::Result<()> {
+        if self.driver.is_the_systems() {
+            return Ok(());
+        }
+        let words = "this runtime's backend is the program's, and its numbers are not the system's descriptors";
+        Err(io::Error::new(io::ErrorKind::Unsupported, words))
     }
 
     pub(crate) fn is_lent(&self, descriptor: Descriptor) -> bool {
@@ -33,29 +51,38 @@ impl Loop {
     pub(crate) fn part_with(&mut self, descriptor: Descriptor) -> Option<OwnedFd> {
         let row = self.sockets.find_open(descriptor)?;
         let fd = self.sockets.get(row).fd;
-        let twin = descriptor::lent(self, fd).try_clone_to_owned().ok()?;
+        self.counts.immediate.controls += 1;
+        let twin =
+            self.driver.control(&Control::Duplicate(fd)).ok()?.into_opened::<RawFd>().ok()?;
         let socket = self.sockets.get_mut(row);
-        socket.fd = twin.into_raw_fd();
-        socket.lent = false;
+        socket.fd = twin;
         socket.parted = true;
-        let heir = socket.fd;
-        self.driver.forget(fd, Some(heir));
+        self.driver.forget(fd, Some(twin));
         Some(descriptor::owned(fd))
     }
 
     /// Asks what waits on a descriptor to end: receives, accepts and polls. Each answers with its
     /// final event. False: the descriptor is not open.
     pub fn cancel_waiting(&mut self, descriptor: Descriptor) -> bool {
-        if self.check().is_err() {
-            return false;
+        let row = self.open_here(descriptor);
+        row.is_some_and(|row| {
+            self.cancel_waiting_on(row);
+            true
+        })
+    }
+
+    /// As [`cancel_waiting`](Loop::cancel_waiting), but polls go on: who waits for room to write is not
+    /// concerned.
+    pub(crate) fn cancel_receives(&mut self, descriptor: Descriptor) {
+        if let Some(row) = self.open_here(descriptor) {
+            self.cancel_receives_on(row);
         }
-        match self.sockets.find_open(descriptor) {
-            Some(row) => {
-                self.cancel_waiting_on(row);
-                true
-            }
-            None => false,
-        }
+    }
+
+    /// The row of a descriptor that is open, on the loop's thread and in its process.
+    fn open_here(&self, descriptor: Descriptor) -> Option<u32> {
+        self.check().ok()?;
+        self.sockets.find_open(descriptor)
     }
 
     /// Gives a descriptor up without closing it; its row is free. Nothing if it is not open, or an

@@ -172,7 +172,9 @@ impl Loop {
         self.sockets.find_open(descriptor).ok_or(SubmitError::Closed)
     }
 
-    fn check(&self) -> Result<(), SubmitError> {
+    /// An error in a child process; otherwise nothing.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), SubmitError> {
         self.driver.check().map_err(|_| SubmitError::Forked)
     }
 }

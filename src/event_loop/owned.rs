@@ -141,15 +141,34 @@ impl Loop {
         }
     }
 
-    /// Lends received bytes of a buffer that an event named. The buffer comes back with
-    /// [`end_lease`](Loop::end_lease); the bytes may outlive the loop.
+    /// Lends received bytes of a buffer that an event of a stream named. The buffer comes back with
+    /// [`end_lease`](Loop::end_lease); the bytes may outlive the loop. Until then, wherever they are,
+    /// they are one of the stream's [`leases`](Loop::leases).
     #[track_caller]
-    pub(crate) fn lease(&mut self, buffer: BufferId, range: Range<u32>) -> LeasedBytes {
-        self.buffers.lease(buffer, range)
+    pub(crate) fn lease(
+        &mut self,
+        of: Descriptor,
+        buffer: BufferId,
+        range: Range<u32>,
+    ) -> LeasedBytes {
+        let mut lease = self.buffers.lease(buffer, range);
+        if let Some(row) = self.sockets.find_open(of) {
+            self.sockets.get_mut(row).leased += 1;
+            lease.of = Some(of);
+        }
+        lease
+    }
+
+    /// How many leases of what a stream received have not come back.
+    pub(crate) fn leases(&self, of: Descriptor) -> u8 {
+        self.sockets.find_open(of).map_or(0, |row| self.sockets.get(row).leased)
     }
 
     /// Takes a lease back. Receives that wait for a buffer go on with the next tick.
     pub(crate) fn end_lease(&mut self, lease: LeasedBytes) {
+        if let Some(row) = lease.of.and_then(|of| self.sockets.find_open(of)) {
+            self.sockets.get_mut(row).leased -= 1;
+        }
         self.buffers.end_lease(lease);
     }
 }

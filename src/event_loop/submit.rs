@@ -13,6 +13,7 @@ use crate::event_loop::Loop;
 use crate::event_loop::complete::{Answer, Verdict};
 use crate::op::{Action, BufferId, Descriptor, Handle, Interest, Operation};
 use crate::tables::NONE;
+use crate::tables::slots::LENT;
 use crate::tables::slots::{FILLING, MULTISHOT, PICKED, SENDING, State};
 use crate::tables::sockets::{DescriptorKind, Direction, Phase, direction_of};
 
@@ -51,9 +52,11 @@ impl Loop {
                 let memory = Parameters { pointer: pointer as u64, length, ..none };
                 self.enqueue(EventKind::Receive, descriptor, memory, user_data)
             }
-            Action::ReceivePicked { descriptor, multishot } => {
-                let flags = if multishot { PICKED | MULTISHOT } else { PICKED };
-                let picked = Parameters { flags, ..none };
+            Action::ReceivePicked { descriptor, multishot: false } => {
+                self.submit_receive_picked(descriptor, user_data)
+            }
+            Action::ReceivePicked { descriptor, multishot: true } => {
+                let picked = Parameters { flags: PICKED | MULTISHOT, ..none };
                 self.enqueue(EventKind::Receive, descriptor, picked, user_data)
             }
             Action::Send { descriptor, pointer, length } => {
@@ -85,6 +88,34 @@ impl Loop {
             }
             Action::Timer { deadline_ns, period_ns } => self.arm(deadline_ns, period_ns, user_data),
         }
+    }
+
+    /// [`Operation::receive_picked`] without the detours of the other kinds: what a server does most.
+    pub(crate) fn submit_receive_picked(
+        &mut self,
+        descriptor: Descriptor,
+        user_data: u64,
+    ) -> Result<Handle, SubmitError> {
+        self.check()?;
+        let row = self.open(descriptor)?;
+        let picked = Parameters { flags: PICKED, ..Default::default() };
+        let slot = self.take_slot(EventKind::Receive, row, picked, user_data)?;
+        let handle = self.slots.handle(slot);
+        let lane = &mut self.sockets.get_mut(row).receive;
+        if lane.current != NONE {
+            lane.waiting.push_back(&mut self.slots, slot);
+            self.slots.get_mut(slot).state = State::Queued;
+            return Ok(handle);
+        }
+        lane.current = slot;
+        let fd = self.sockets.get(row).fd;
+        let request = self.prepare_picked(slot, fd);
+        if let Some(result) = self.hand_over_one(slot, handle, &request) {
+            if self.answered(slot, result) {
+                self.advance(row, Direction::Receive);
+            }
+        }
+        Ok(handle)
     }
 
     /// Receives further bytes into the rest of a held buffer, from `offset` on, which is at most
@@ -144,6 +175,7 @@ impl Loop {
         Ok(self.take_turn(slot))
     }
 
+    #[inline(always)]
     fn take_slot(
         &mut self,
         kind: EventKind,
@@ -238,7 +270,14 @@ impl Loop {
     }
 
     /// Lets the operations behind have their turn, until one is with the backend.
+    #[inline]
     pub(super) fn advance(&mut self, row: u32, direction: Direction) {
+        if self.sockets.lane(row, direction).is_some_and(|lane| !lane.waiting.is_empty()) {
+            self.advance_waiting(row, direction);
+        }
+    }
+
+    fn advance_waiting(&mut self, row: u32, direction: Direction) {
         loop {
             let Some(lane) = self.sockets.lane(row, direction) else { return };
             if lane.current != NONE {
@@ -255,7 +294,15 @@ impl Loop {
     /// Hands an operation over, again and again while the backend answers at once and it is not
     /// over. Answers whether it is over; its event is then in the done list.
     pub(super) fn run(&mut self, index: u32) -> bool {
-        while let Some(result) = self.start(index) {
+        match self.start(index) {
+            Some(result) => self.answered(index, result),
+            None => false,
+        }
+    }
+
+    /// The backend has answered at once. Answers as [`run`](Loop::run) does.
+    fn answered(&mut self, index: u32, mut result: i32) -> bool {
+        loop {
             match self.judge(index, &Answer::at_once(result)) {
                 Verdict::Again => {}
                 Verdict::Waits => return false,
@@ -265,8 +312,11 @@ impl Loop {
                     return over;
                 }
             }
+            match self.start(index) {
+                Some(again) => result = again,
+                None => return false,
+            }
         }
-        false
     }
 
     /// Hands an operation whose turn has come to the backend. Answers its result if it has one.
@@ -279,30 +329,41 @@ impl Loop {
             return None;
         };
         let handle = self.slots.handle(index);
+        self.hand_over_one(index, handle, &request)
+    }
+
+    #[inline(always)]
+    fn hand_over_one(&mut self, index: u32, handle: Handle, request: &Request) -> Option<i32> {
         let token = Token::new(handle.index, handle.generation);
-        match self.driver.submit(token, &request) {
+        match self.driver.submit(token, request) {
             Submission::Queued => {
                 let slot = self.slots.get_mut(index);
                 slot.state = State::InKernel;
                 self.in_kernel += 1;
-                if slot.has(PICKED) {
+                if slot.has(PICKED) && !slot.has(LENT) {
                     self.picking += 1;
                 }
                 None
             }
             Submission::Done(result) => Some(result),
             Submission::Full => {
-                self.counts.backend_full += 1;
-                self.unprepare(index);
-                self.slots.get_mut(index).state = State::Unsubmitted;
-                let slots = &self.slots;
-                self.unsubmitted.push(handle, |kept| {
-                    let found = slots.find(kept.index, kept.generation);
-                    found.is_some_and(|slot| slots.get(slot).state == State::Unsubmitted)
-                });
+                self.keep_unsubmitted(index, handle);
                 None
             }
         }
+    }
+
+    /// The backend had no room.
+    #[cold]
+    fn keep_unsubmitted(&mut self, index: u32, handle: Handle) {
+        self.counts.backend_full += 1;
+        self.unprepare(index);
+        self.slots.get_mut(index).state = State::Unsubmitted;
+        let slots = &self.slots;
+        self.unsubmitted.push(handle, |kept| {
+            let found = slots.find(kept.index, kept.generation);
+            found.is_some_and(|slot| slots.get(slot).state == State::Unsubmitted)
+        });
     }
 
     /// The request for an operation. Nothing for an accept while no row is free.
@@ -323,9 +384,7 @@ impl Loop {
                 let address = *self.sockets.address(row);
                 Request::Connect { fd, address: self.sockets.set_address(row, address) }
             }
-            EventKind::Receive if slot.has(PICKED) => {
-                Request::ReceivePicked { fd, multishot: slot.has(MULTISHOT) }
-            }
+            EventKind::Receive if slot.has(PICKED) => self.prepare_picked(index, fd),
             EventKind::Receive => {
                 Request::Receive { fd, pointer: pointer as *mut u8, length, now: false }
             }
@@ -355,11 +414,32 @@ impl Loop {
         Some(request)
     }
 
+    /// A single receive is lent a buffer of its own while few are; the others pick one.
+    #[inline(always)]
+    fn prepare_picked(&mut self, index: u32, fd: i32) -> Request {
+        let slot = self.slots.get_mut(index);
+        slot.flags &= !LENT;
+        let multishot = slot.has(MULTISHOT);
+        if multishot {
+            return Request::ReceivePicked { fd, multishot };
+        }
+        let Some((buffer, pointer, length)) = self.buffers.lend() else {
+            return Request::ReceivePicked { fd, multishot };
+        };
+        slot.flags |= LENT;
+        slot.extra = u32::from(buffer);
+        Request::Receive { fd, pointer, length, now: false }
+    }
+
     /// Undoes what [`prepare`](Loop::prepare) took.
     fn unprepare(&mut self, index: u32) {
-        if self.slots.get(index).kind == EventKind::Accept {
-            let reserved = self.slots.get(index).extra;
-            self.sockets.free(reserved);
+        let slot = self.slots.get_mut(index);
+        let extra = slot.extra;
+        if slot.kind == EventKind::Accept {
+            self.sockets.free(extra);
+        } else if slot.has(LENT) {
+            slot.flags &= !LENT;
+            self.buffers.unused(extra as u16);
         }
     }
 }

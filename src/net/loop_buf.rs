@@ -10,15 +10,15 @@ use crate::tables::orphans::OwnedBytes;
 /// [`TcpStream::read_buf`](crate::net::TcpStream::read_buf).
 ///
 /// The buffer goes back to the loop when this is dropped. A stream has at most
-/// [`LEASES_PER_STREAM_MAX`](crate::limits::LEASES_PER_STREAM_MAX) of them out (one that comes
-/// back from a `write_owned` no longer counts), and the loop has the
+/// [`LEASES_PER_STREAM_MAX`](crate::limits::LEASES_PER_STREAM_MAX) of them out, those that a
+/// `write_owned` sends or has given back among them, and the loop has the
 /// option `buffers` for all streams together: keep one only while it is looked at. The bytes stay
 /// valid when the stream is closed and also when the runtime is gone; the loop's memory is then freed
 /// with the last of them.
 ///
 /// It stays on its thread:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn send<T: Send>() {}
 /// send::<rotor::net::LoopBuf>();
 /// ```

@@ -35,6 +35,13 @@ use crate::runtime::{Socket, Ticket, address_of, current_named, opened};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<rotor::net::TcpListener>();
+/// ```
 #[derive(Debug)]
 pub struct TcpListener {
     socket: Socket,

@@ -15,8 +15,8 @@ impl TcpStream {
     /// the end of the stream. Waits if nothing has arrived.
     ///
     /// A stream has at most one buffer of bytes in hand, and lends at most
-    /// [`LEASES_PER_STREAM_MAX`](crate::limits::LEASES_PER_STREAM_MAX). With all of them out this
-    /// gives an error and takes no further buffer; reads that copy go on.
+    /// [`LEASES_PER_STREAM_MAX`](crate::limits::LEASES_PER_STREAM_MAX), counting what a
+    /// [`write_owned`](TcpStream::write_owned) still sends. With all of them out this gives an error and takes no further buffer; reads that copy go on.
     ///
     /// Dropping the future loses nothing: bytes that had arrived are read next.
     ///

@@ -27,6 +27,13 @@ use crate::runtime::{Socket, address_of, current_named, done, flag};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<rotor::net::TcpSocket>();
+/// ```
 #[derive(Debug)]
 pub struct TcpSocket {
     socket: Socket,

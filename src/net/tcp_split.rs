@@ -1,7 +1,6 @@
 //! A stream in two halves: one reads, one writes.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -57,16 +56,16 @@ macro_rules! reads {
                 ///
                 /// # Errors
                 /// As there.
-                pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                    poll_fn(|cx| self.stream.poll_read_shared(cx, buffer)).await
+                pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+                    self.stream.read_shared(buffer)
                 }
 
                 /// See [`TcpStream::read_exact`], also for what dropping the future loses.
                 ///
                 /// # Errors
                 /// As there.
-                pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                    self.stream.read_exact_shared(buffer).await
+                pub fn read_exact(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+                    self.stream.read_exact_shared(buffer)
                 }
 
                 /// See [`TcpStream::poll_read`].
@@ -144,8 +143,8 @@ macro_rules! writes {
                 ///
                 /// # Errors
                 /// As there.
-                pub async fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-                    poll_fn(|cx| self.stream.poll_write_shared(cx, buffer)).await
+                pub fn write(&mut self, buffer: &[u8]) -> impl Future<Output = io::Result<usize>> {
+                    self.stream.write_shared(buffer)
                 }
 
                 /// See [`TcpStream::write_all`]. **Dropping the future leaves an unknown part of the
@@ -153,16 +152,16 @@ macro_rules! writes {
                 ///
                 /// # Errors
                 /// As there.
-                pub async fn write_all(&mut self, buffer: &[u8]) -> io::Result<()> {
-                    self.stream.write_all_shared(buffer).await
+                pub fn write_all(&mut self, buffer: &[u8]) -> impl Future<Output = io::Result<()>> {
+                    self.stream.write_all_shared(buffer)
                 }
 
                 /// See [`TcpStream::shutdown`].
                 ///
                 /// # Errors
                 /// As there.
-                pub async fn shutdown(&mut self) -> io::Result<()> {
-                    poll_fn(|cx| self.stream.poll_shutdown_shared(cx)).await
+                pub fn shutdown(&mut self) -> impl Future<Output = io::Result<()>> {
+                    self.stream.shutdown_shared()
                 }
 
                 /// See [`TcpStream::poll_write`].
@@ -204,8 +203,11 @@ macro_rules! writes {
                 ///
                 /// # Errors
                 /// As there.
-                pub async fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-                    poll_fn(|cx| self.stream.poll_write_vectored_shared(cx, buffers)).await
+                pub fn write_vectored(
+                    &mut self,
+                    buffers: &[IoSlice<'_>],
+                ) -> impl Future<Output = io::Result<usize>> {
+                    self.stream.write_vectored_shared(buffers)
                 }
 
                 /// See [`TcpStream::write_owned`].

@@ -39,7 +39,8 @@ impl TcpStream {
     /// future closes the connection.
     ///
     /// # Errors
-    /// When bytes are in hand, or an error that nobody was told; when the runtime is gone. The
+    /// When bytes are in hand, or an error that nobody was told; when the runtime is gone, or its
+    /// backend is one of the program's, whose numbers need not be the system's descriptors. The
     /// stream comes back with the error.
     ///
     /// # Panics
@@ -82,8 +83,8 @@ impl TcpListener {
     /// Dropping the future closes the listener.
     ///
     /// # Errors
-    /// When a connection was accepted and not taken; when the runtime is gone. The listener comes
-    /// back with the error.
+    /// When a connection was accepted and not taken; when the runtime is gone, or its backend is one
+    /// of the program's. The listener comes back with the error.
     ///
     /// # Panics
     /// As [`accept`](TcpListener::accept).
@@ -150,6 +151,7 @@ impl<T: fmt::Debug> std::error::Error for IntoStdError<T> {
     }
 }
 
+#[track_caller]
 fn raw(socket: &Socket, what: &str) -> RawFd {
     socket.as_fd(what).as_raw_fd()
 }
@@ -158,7 +160,8 @@ fn raw(socket: &Socket, what: &str) -> RawFd {
 /// rotor has received lies in hand and not in the socket any more.
 ///
 /// # Panics
-/// When the runtime is gone; inside another runtime than the one it was made in.
+/// When the runtime is gone; inside another runtime than the one it was made in; when the runtime's
+/// backend is one of the program's, whose numbers need not be the system's descriptors.
 impl AsFd for TcpStream {
     #[track_caller]
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -178,7 +181,8 @@ impl AsRawFd for TcpStream {
 /// rotor accepts on it, it is blocking on io_uring and not on epoll.
 ///
 /// # Panics
-/// When the runtime is gone; inside another runtime than the one it was made in.
+/// When the runtime is gone; inside another runtime than the one it was made in; when the runtime's
+/// backend is one of the program's, whose numbers need not be the system's descriptors.
 impl AsFd for TcpListener {
     #[track_caller]
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -48,6 +48,13 @@ use crate::time::try_timeout;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<rotor::net::TcpStream>();
+/// ```
 #[derive(Debug)]
 pub struct TcpStream {
     socket: Socket,
@@ -118,8 +125,8 @@ impl TcpStream {
     ///
     /// # Panics
     /// Inside another runtime than the one the stream was made in.
-    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_read_shared(cx, buffer)).await
+    pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        self.read_shared(buffer)
     }
 
     /// Reads until the buffer is full, and gives its length.
@@ -134,8 +141,8 @@ impl TcpStream {
     ///
     /// # Panics
     /// As [`read`](TcpStream::read).
-    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read_exact_shared(buffer).await
+    pub fn read_exact(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        self.read_exact_shared(buffer)
     }
 
     /// Writes what there is room for and gives the count of bytes, which are then in the kernel.
@@ -149,8 +156,8 @@ impl TcpStream {
     ///
     /// # Panics
     /// As [`read`](TcpStream::read).
-    pub async fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_write_shared(cx, buffer)).await
+    pub fn write(&mut self, buffer: &[u8]) -> impl Future<Output = io::Result<usize>> {
+        self.write_shared(buffer)
     }
 
     /// As [`write`](TcpStream::write), from several buffers in order.
@@ -160,8 +167,11 @@ impl TcpStream {
     ///
     /// # Panics
     /// As [`read`](TcpStream::read).
-    pub async fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_write_vectored_shared(cx, buffers)).await
+    pub fn write_vectored(
+        &mut self,
+        buffers: &[IoSlice<'_>],
+    ) -> impl Future<Output = io::Result<usize>> {
+        self.write_vectored_shared(buffers)
     }
 
     /// Writes all of the buffer, in steps. **Dropping the future leaves an unknown part of it
@@ -172,8 +182,8 @@ impl TcpStream {
     ///
     /// # Panics
     /// As [`read`](TcpStream::read).
-    pub async fn write_all(&mut self, buffer: &[u8]) -> io::Result<()> {
-        self.write_all_shared(buffer).await
+    pub fn write_all(&mut self, buffer: &[u8]) -> impl Future<Output = io::Result<()>> {
+        self.write_all_shared(buffer)
     }
 
     /// Ends the stream that goes to the peer; the peer reads what was written and then 0. Reading
@@ -185,8 +195,8 @@ impl TcpStream {
     ///
     /// # Panics
     /// As [`read`](TcpStream::read).
-    pub async fn shutdown(&mut self) -> io::Result<()> {
-        poll_fn(|cx| self.poll_shutdown_shared(cx)).await
+    pub fn shutdown(&mut self) -> impl Future<Output = io::Result<()>> {
+        self.shutdown_shared()
     }
 
     /// As [`read`](TcpStream::read), polled by hand. The task that polled last is woken.
@@ -289,6 +299,9 @@ impl TcpStream {
 }
 
 /// What the stream and its halves share: everything by `&self`, since each half uses one direction.
+///
+/// The futures are made by hand: that of an `async fn` keeps its arguments twice, and every task that
+/// reads and writes carries it.
 impl TcpStream {
     #[track_caller]
     pub(crate) fn poll_read_shared(
@@ -303,28 +316,33 @@ impl TcpStream {
         shared.poll_read(cx, self.socket.descriptor(), buffer)
     }
 
-    pub(crate) async fn read_exact_shared(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = buffer.len();
-        if length == 0 {
-            return Ok(0);
-        }
+    pub(crate) fn read_shared(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        poll_fn(move |cx| self.poll_read_shared(cx, buffer))
+    }
+
+    pub(crate) fn read_exact_shared(
+        &self,
+        buffer: &mut [u8],
+    ) -> impl Future<Output = io::Result<usize>> {
         let mut filled = 0;
-        poll_fn(|cx| {
+        poll_fn(move |cx| {
+            let length = buffer.len();
+            if length == 0 {
+                return Poll::Ready(Ok(0));
+            }
             let shared = self.socket.shared(WHAT)?;
+            let descriptor = self.socket.descriptor();
             if length <= shared.buffer_bytes() {
-                return shared.poll_read_whole(cx, self.socket.descriptor(), buffer);
+                return shared.poll_read_whole(cx, descriptor, buffer).map_ok(|()| length);
             }
             while filled < length {
-                let descriptor = self.socket.descriptor();
                 match ready!(shared.poll_read(cx, descriptor, &mut buffer[filled..]))? {
                     0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                     count => filled += count,
                 }
             }
-            Poll::Ready(Ok(()))
+            Poll::Ready(Ok(length))
         })
-        .await?;
-        Ok(length)
     }
 
     #[track_caller]
@@ -353,15 +371,32 @@ impl TcpStream {
         shared.poll_write_vectored(cx, self.socket.descriptor(), buffers)
     }
 
-    pub(crate) async fn write_all_shared(&self, buffer: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_shared(&self, buffer: &[u8]) -> impl Future<Output = io::Result<usize>> {
+        poll_fn(move |cx| self.poll_write_shared(cx, buffer))
+    }
+
+    pub(crate) fn write_vectored_shared(
+        &self,
+        buffers: &[IoSlice<'_>],
+    ) -> impl Future<Output = io::Result<usize>> {
+        poll_fn(move |cx| self.poll_write_vectored_shared(cx, buffers))
+    }
+
+    pub(crate) fn write_all_shared(&self, buffer: &[u8]) -> impl Future<Output = io::Result<()>> {
         let mut rest = buffer;
-        while !rest.is_empty() {
-            match poll_fn(|cx| self.poll_write_shared(cx, rest)).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => rest = &rest[count..],
+        poll_fn(move |cx| {
+            while !rest.is_empty() {
+                match ready!(self.poll_write_shared(cx, rest))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    count => rest = &rest[count..],
+                }
             }
-        }
-        Ok(())
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    pub(crate) fn shutdown_shared(&self) -> impl Future<Output = io::Result<()>> {
+        poll_fn(|cx| self.poll_shutdown_shared(cx))
     }
 
     pub(crate) fn end_quietly(&self) {

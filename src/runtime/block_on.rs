@@ -83,6 +83,7 @@ impl Runtime {
             waits: Waits::new(waits_max(options))?,
             events: vec![Event::EMPTY; EVENTS_PER_TICK_MAX].into_boxed_slice(),
             undelivered: 0..0,
+            wanted: table(options.sockets)?,
             held: table(options.sockets)?,
             resting: table(options.sockets)?,
             held_for_task: false,
@@ -98,7 +99,7 @@ impl Runtime {
     /// is touched only as it is used. Larger futures than `task_bytes` come on top.
     pub fn memory_bytes(options: &Options) -> usize {
         let rows = Streams::memory_bytes(options.sockets) + Waits::memory_bytes(waits_max(options));
-        let held = 2 * options.sockets as usize * size_of::<crate::op::Descriptor>();
+        let held = 3 * options.sockets as usize * size_of::<crate::op::Descriptor>();
         let events = EVENTS_PER_TICK_MAX * size_of::<Event>();
         let tasks = Executor::memory_bytes(&executor_options(options));
         Loop::memory_bytes(options).saturating_add(tasks).saturating_add(rows + held + events)
@@ -126,6 +127,7 @@ impl Runtime {
         let output = run_to_end(shared, future);
         // Hands over what the future's end has submitted, closes above all. An error here is the
         // next tick's to tell: the output is worth more.
+        shared.arm_wanted();
         let _ = shared.tick(Wait::Zero);
         output
     }
@@ -207,6 +209,7 @@ fn run_to_end<F: Future>(shared: &Shared, future: F) -> F::Output {
             }
         }
         shared.release_held(false);
+        shared.arm_wanted();
         let idle = !shared.executor.has_ready() && shared.executor.prepare_wait();
         if let Err(error) = shared.tick(if idle { Wait::Forever } else { Wait::Zero }) {
             panic!("rotor: {error}");

@@ -29,6 +29,8 @@ pub(crate) struct Core {
     /// Events of the last tick; those in `undelivered` have yet to be looked at.
     pub(crate) events: Box<[Event]>,
     pub(crate) undelivered: Range<usize>,
+    /// Streams whose receives are to be armed before the next tick.
+    pub(crate) wanted: Vec<Descriptor>,
     /// Listeners that hold back connections until a table has room; each at most once.
     pub(crate) held: Vec<Descriptor>,
     /// Listeners that rest, since the system had no descriptor or memory for a connection.
@@ -63,7 +65,11 @@ impl Parking<'_> {
             return Step::Parked;
         }
         if self.spare.is_none() {
-            return Step::NeedsWaker;
+            if !rotor_executor::is_native(self.waker) {
+                return Step::NeedsWaker;
+            }
+            // Nothing foreign runs for these, so there is no need to begin anew.
+            self.spare = Some(self.waker.clone());
         }
         std::mem::swap(place, &mut self.spare);
         Step::Parked

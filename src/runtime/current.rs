@@ -53,6 +53,16 @@ pub(crate) fn current() -> Option<Rc<Shared>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
+/// The runtime the thread is in, if it has that number.
+#[inline(always)]
+pub(crate) fn current_if(id: u32) -> Option<Rc<Shared>> {
+    let found = CURRENT.try_with(|current| match &*current.borrow() {
+        Some(shared) if shared.id == id => Some(shared.clone()),
+        Some(_) | None => None,
+    });
+    found.ok().flatten()
+}
+
 /// The runtime the thread is in.
 ///
 /// # Panics

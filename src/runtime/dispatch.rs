@@ -63,6 +63,19 @@ const fn unpack(user_data: u64) -> (Option<Tag>, u32, u32) {
 
 pub(crate) type Wakes = [Option<Waker>; 2];
 
+/// Whom an event wakes.
+pub(crate) struct Noted {
+    pub(crate) wakes: Wakes,
+    /// The stream whose readiness it may have brought, if futures wait for that.
+    pub(crate) watched: Option<(Descriptor, Sides)>,
+}
+
+impl From<Wakes> for Noted {
+    fn from(wakes: Wakes) -> Noted {
+        Noted { wakes, watched: None }
+    }
+}
+
 /// Wakes the futures that wait for a stream's readiness when dropped, also by the panic of another
 /// waker.
 struct WakeWatchers<'a> {
@@ -105,9 +118,15 @@ impl Drop for WakeAnyway {
     }
 }
 
-fn wake_all([first, second]: Wakes) {
-    let _second = WakeAnyway(second);
-    drop(WakeAnyway(first));
+fn wake_all(wakes: Wakes) {
+    match wakes {
+        [None, None] => {}
+        [Some(waker), None] | [None, Some(waker)] => waker.wake(),
+        [Some(first), Some(second)] => {
+            let _second = WakeAnyway(Some(second));
+            first.wake();
+        }
+    }
 }
 
 impl Shared {
@@ -115,18 +134,34 @@ impl Shared {
     /// the rest is looked at by the next call.
     pub(crate) fn dispatch(&self) {
         loop {
-            let (wakes, watched) = {
+            let noted = {
                 let mut core = self.core.borrow_mut();
                 let Some(index) = core.undelivered.next() else {
                     return;
                 };
                 let event = core.events[index];
-                let watched = core.watched(&event);
-                (core.take_note(&event), watched)
+                core.take_note(&event)
             };
-            let _watchers =
-                watched.map(|(descriptor, sides)| WakeWatchers { shared: self, descriptor, sides });
-            wake_all(wakes);
+            self.wake_noted(noted);
+        }
+    }
+
+    fn wake_noted(&self, noted: Noted) {
+        let watched = noted.watched;
+        let _watchers =
+            watched.map(|(descriptor, sides)| WakeWatchers { shared: self, descriptor, sides });
+        wake_all(noted.wakes);
+    }
+
+    /// Arms the receives that tasks have asked for. Those that cannot be wake their tasks, which are
+    /// told why.
+    pub(crate) fn arm_wanted(&self) {
+        loop {
+            let refused = self.core.borrow_mut().arm_wanted();
+            match refused {
+                Some(noted) => self.wake_noted(noted),
+                None => return,
+            }
         }
     }
 
@@ -162,53 +197,33 @@ impl Shared {
 }
 
 impl Core {
-    fn take_note(&mut self, event: &Event) -> Wakes {
+    #[inline]
+    fn take_note(&mut self, event: &Event) -> Noted {
         let (tag, index, generation) = unpack(event.user_data());
         let descriptor = Descriptor { index, generation };
+        let key = WaitKey { index, generation };
         match tag {
             Some(Tag::Receive) => self.received(descriptor, event),
             Some(Tag::Fill) => self.filled(descriptor, event),
-            Some(Tag::Room) => self.has_room(descriptor),
-            Some(Tag::Accept) => self.accepted(descriptor, event),
-            Some(Tag::Close) => self.closed(descriptor),
-            Some(Tag::Wait) => [self.waited(WaitKey { index, generation }, event), None],
+            Some(Tag::Room) => self.has_room(descriptor, event),
+            Some(Tag::Accept) => self.accepted(descriptor, event).into(),
+            Some(Tag::Close) => self.closed(descriptor).into(),
+            Some(Tag::Wait) => [self.waited(key, event), None].into(),
             Some(Tag::Rest) => {
                 if !event.is_canceled() {
                     self.resume(descriptor);
                 }
-                [None, None]
+                [None, None].into()
             }
             Some(Tag::Send) => {
-                let key = WaitKey { index, generation };
                 let stream = self.waits.sends_for(key);
                 let waker = self.waited(key, event);
-                [waker, stream.and_then(|stream| self.sent(stream))]
+                let Some(descriptor) = stream else { return [waker, None].into() };
+                let Noted { wakes: [writer, _], watched } = self.sent(descriptor);
+                Noted { wakes: [waker, writer], watched }
             }
-            None => self.of_nobody(event),
+            None => self.of_nobody(event).into(),
         }
-    }
-
-    /// Whether futures wait for the readiness that an event may bring.
-    fn watched(&mut self, event: &Event) -> Option<(Descriptor, Sides)> {
-        let (tag, index, generation) = unpack(event.user_data());
-        let sides = match tag? {
-            Tag::Receive | Tag::Fill => Sides::READ,
-            Tag::Room => Sides::WRITE,
-            Tag::Send => Sides::WRITE,
-            Tag::Accept | Tag::Close | Tag::Wait | Tag::Rest => return None,
-        };
-        let descriptor = match tag? {
-            Tag::Send => self.waits.sends_for(WaitKey { index, generation })?,
-            Tag::Receive
-            | Tag::Fill
-            | Tag::Room
-            | Tag::Accept
-            | Tag::Close
-            | Tag::Wait
-            | Tag::Rest => Descriptor { index, generation },
-        };
-        let watched = self.streams.stream(descriptor)?.watchers.is_some();
-        watched.then_some((descriptor, sides))
     }
 
     fn of_nobody(&mut self, event: &Event) -> Wakes {
@@ -227,22 +242,26 @@ impl Core {
     }
 
     /// A queued send of a stream has ended; after the last it is the writer's turn.
-    fn sent(&mut self, descriptor: Descriptor) -> Option<Waker> {
-        let stream = self.streams.stream(descriptor)?;
+    fn sent(&mut self, descriptor: Descriptor) -> Noted {
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return [None, None].into();
+        };
         stream.sending -= 1;
         if stream.sending > 0 {
-            return None;
+            return [None, None].into();
         }
+        let noted = stream.noted_writable(descriptor);
         if std::mem::take(&mut stream.ends_after_sends) {
             // Whoever asked for it is gone; closing the stream ends it anyway.
             let _ = self.event_loop.control(Control::Shutdown(descriptor, Shutdown::Write));
         }
-        stream.writer.take()
+        noted
     }
 
-    fn received(&mut self, descriptor: Descriptor, event: &Event) -> Wakes {
+    #[inline]
+    fn received(&mut self, descriptor: Descriptor, event: &Event) -> Noted {
         let Some(stream) = self.streams.stream(descriptor) else {
-            return self.of_nobody(event);
+            return self.of_nobody(event).into();
         };
         stream.receiving = Receiving::No;
         stream.nonempty = event.socket_nonempty();
@@ -266,10 +285,10 @@ impl Core {
                 }
             }
         }
-        [stream.reader.take(), None]
+        stream.noted_readable(descriptor)
     }
 
-    fn filled(&mut self, descriptor: Descriptor, event: &Event) -> Wakes {
+    fn filled(&mut self, descriptor: Descriptor, event: &Event) -> Noted {
         match self.streams.row(descriptor) {
             Some(Row::Stream(stream)) => {
                 stream.receiving = Receiving::No;
@@ -285,26 +304,26 @@ impl Core {
                     Err(error) => stream.failed = error.raw_os_error(),
                 }
                 stream.return_if_empty(&mut self.event_loop);
-                [stream.reader.take(), None]
+                stream.noted_readable(descriptor)
             }
             Some(Row::Closing { filling }) => {
                 if let Some(buffer) = filling.take() {
                     self.event_loop.return_buffer(buffer);
                 }
-                [None, None]
+                [None, None].into()
             }
-            Some(Row::Vacant | Row::Listener(_) | Row::File) | None => [None, None],
+            Some(Row::Vacant | Row::Listener(_) | Row::File) | None => [None, None].into(),
         }
     }
 
-    fn has_room(&mut self, descriptor: Descriptor) -> Wakes {
+    fn has_room(&mut self, descriptor: Descriptor, event: &Event) -> Noted {
         let Some(stream) = self.streams.stream(descriptor) else {
-            return [None, None];
+            return [None, None].into();
         };
         // An error of the poll is the socket's; the next send tells it.
         stream.awaiting_room = false;
-        stream.full = false;
-        [stream.writer.take(), None]
+        stream.full &= event.is_canceled();
+        stream.noted_writable(descriptor)
     }
 
     fn accepted(&mut self, listener: Descriptor, event: &Event) -> Wakes {

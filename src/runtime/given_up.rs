@@ -9,7 +9,7 @@ use crate::error::SubmitError;
 use crate::op::Descriptor;
 use crate::runtime::core::{Core, Parking, Shared, Step};
 use crate::runtime::stream::{Stepped, closed};
-use crate::runtime::streams::{Receiving, Row};
+use crate::runtime::streams::Row;
 use crate::runtime::waiters::Ticket;
 use crate::runtime::watchers::Sides;
 
@@ -63,10 +63,13 @@ impl Core {
         parking: &mut Parking<'_>,
         held: &mut Option<Row>,
     ) -> Stepped<GivenUp> {
+        if let Err(error) = self.event_loop.check_numbers() {
+            return Step::Ready(Err(error));
+        }
         let Some(stream) = self.streams.stream(descriptor) else {
             return closed();
         };
-        if stream.receiving != Receiving::No || stream.awaiting_room || stream.sending > 0 {
+        if stream.receiving.is_in_flight() || stream.awaiting_room || stream.sending > 0 {
             self.event_loop.cancel_waiting(descriptor);
             let watchers = stream.watchers.get_or_insert_default();
             return watchers.park(ticket, Sides { read: true, write: true }, parking);
@@ -87,6 +90,9 @@ impl Core {
         parking: &mut Parking<'_>,
         held: &mut Option<Row>,
     ) -> Stepped<GivenUp> {
+        if let Err(error) = self.event_loop.check_numbers() {
+            return Step::Ready(Err(error));
+        }
         let Some(row) = self.streams.listener(descriptor) else {
             return closed();
         };

@@ -23,18 +23,16 @@ use crate::tables::orphans::OwnedBytes;
 pub(crate) struct Lease {
     bytes: Option<LeasedBytes>,
     loop_id: u32,
-    /// The stream they count against.
-    of: Option<Descriptor>,
     stays: PhantomData<*const ()>,
 }
 
 impl Lease {
     /// No bytes.
     pub(crate) fn empty(loop_id: u32) -> Lease {
-        Lease { bytes: None, loop_id, of: None, stays: PhantomData }
+        Lease { bytes: None, loop_id, stays: PhantomData }
     }
 
-    /// Bytes that come back from a send. They count against no stream any more.
+    /// Bytes that come back from a send.
     pub(crate) fn returned(loop_id: u32, bytes: LeasedBytes) -> Lease {
         Lease { bytes: Some(bytes), ..Lease::empty(loop_id) }
     }
@@ -47,18 +45,9 @@ impl Lease {
         self.loop_id
     }
 
-    /// The bytes, to be sent. From here on they count against no stream.
+    /// The bytes, to be sent. They are on loan until the loop has them back.
     pub(crate) fn into_bytes(mut self) -> Option<LeasedBytes> {
-        if let Some(shared) = find(self.loop_id) {
-            self.stop_counting(&mut shared.core.borrow_mut());
-        }
         self.bytes.take()
-    }
-
-    fn stop_counting(&mut self, core: &mut Core) {
-        if let Some(stream) = self.of.take().and_then(|of| core.streams.stream(of)) {
-            stream.leased -= 1;
-        }
     }
 }
 
@@ -66,9 +55,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(bytes) = self.bytes.take() else { return };
         if let Some(shared) = find(self.loop_id) {
-            let mut core = shared.core.borrow_mut();
-            self.stop_counting(&mut core);
-            core.event_loop.end_lease(bytes);
+            shared.core.borrow_mut().event_loop.end_lease(bytes);
         }
     }
 }
@@ -153,7 +140,7 @@ impl Core {
                 return Step::Ready(Ok(Lease::empty(loop_id)));
             }
         }
-        if stream.leased == LEASES_PER_STREAM_MAX {
+        if self.event_loop.leases(descriptor) >= LEASES_PER_STREAM_MAX {
             let words = format!(
                 "all {LEASES_PER_STREAM_MAX} leases of this stream are out (LEASES_PER_STREAM_MAX); drop a LoopBuf, or read by copying"
             );
@@ -162,17 +149,15 @@ impl Core {
         if stream.in_hand() == 0 || stream.receiving == Receiving::Filling {
             if stream.in_hand() > 0 {
                 // The buffer is lent as a whole, so the receive behind the bytes has to end.
-                self.event_loop.cancel_waiting(descriptor);
+                self.event_loop.cancel_receives(descriptor);
             }
             return self.arm_receive(descriptor, parking);
         }
         let Some(hand) = stream.hand.take() else {
             unreachable!("rotor: bytes are in hand and there is no hand");
         };
-        stream.leased += 1;
-        let bytes = self.event_loop.lease(hand.buffer, hand.start..hand.end);
-        let of = Some(descriptor);
-        Step::Ready(Ok(Lease { bytes: Some(bytes), loop_id, of, stays: PhantomData }))
+        let bytes = self.event_loop.lease(descriptor, hand.buffer, hand.start..hand.end);
+        Step::Ready(Ok(Lease { bytes: Some(bytes), ..Lease::empty(loop_id) }))
     }
 
     fn begin_send(

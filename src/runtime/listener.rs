@@ -5,7 +5,8 @@
 //!
 //! Accepting admits: while no task's cell, no socket or no operation is free, nothing is accepted
 //! and nothing handed out, and connections stay in the kernel's backlog. Such a listener is *held*
-//! until something has ended.
+//! until something has ended. An accept reserves a socket's row before it is with the kernel; when rows
+//! are short, one that nobody awaits any more leaves its row, or its place in line, to the others.
 
 use std::io;
 use std::net::SocketAddr;
@@ -64,7 +65,9 @@ impl Shared {
             let left = row.waiters.leave(ticket);
             // With an accept in flight, or held, the next event or release wakes the next one.
             let pass_on = left.is_none() && !row.accepting && !row.held;
-            (left, if pass_on { row.waiters.next() } else { None })
+            let next = if pass_on { row.waiters.next() } else { None };
+            core.give_way();
+            (left, next)
         };
         drop(left);
         if let Some(waker) = next {
@@ -108,7 +111,10 @@ impl Core {
             return parked;
         }
         match self.arm_accept(listener) {
-            Ok(()) => parked,
+            Ok(()) => {
+                self.give_way();
+                parked
+            }
             Err(SubmitError::Full { .. }) => {
                 self.hold(listener);
                 parked
@@ -148,6 +154,23 @@ impl Core {
         self.event_loop.submit(Operation::accept(listener), data)?;
         row.accepting = true;
         Ok(())
+    }
+
+    /// While accepts wait for a row, those of listeners nobody awaits give way: they may have the last
+    /// row, or be the first in line for the next. Nothing is lost: a connection that one of them brings
+    /// all the same stays with its listener.
+    fn give_way(&mut self) {
+        if !self.event_loop.accepts_starve() {
+            return;
+        }
+        let mut from = 0;
+        while let Some(descriptor) = self.streams.next_open(from) {
+            from = descriptor.index + 1;
+            let listener = self.streams.listener(descriptor);
+            if listener.is_some_and(|row| row.accepting && !row.is_awaited()) {
+                self.event_loop.cancel_receives(descriptor);
+            }
+        }
     }
 
     /// One future got what it waited for; those behind it wait for the next connection.

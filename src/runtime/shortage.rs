@@ -9,6 +9,7 @@ use crate::limits::{ACCEPT_PAUSE_NS_MAX, ACCEPT_PAUSE_NS_MIN};
 use crate::op::{Descriptor, Handle, Operation};
 use crate::runtime::core::Core;
 use crate::runtime::dispatch::{Tag, Wakes, user_data};
+use crate::runtime::streams::Listener;
 
 /// An episode.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl Core {
         };
         shortage.rests = false;
         let timer = shortage.timer.take();
-        let awaited = !row.waiters.is_empty() || row.poller.is_some();
+        let awaited = row.is_awaited();
         if let Some(timer) = timer {
             // False when it is what ended the pause.
             self.event_loop.cancel(timer);
@@ -95,9 +96,20 @@ impl Core {
         }
     }
 
-    /// A descriptor was closed, so there may be one for a connection.
+    /// A descriptor was closed, so there may be one for a connection: the chance of a listener that is
+    /// awaited. While none is, whoever asks first has it.
     pub(crate) fn resume_one(&mut self) {
-        if let Some(listener) = self.resting.first().copied() {
+        // Whoever polled a listener may care no longer; who stands in its queue does.
+        for is_awaited in [Listener::is_queued_for, Listener::is_awaited] {
+            let awaited = self.resting.iter().copied().find(|listener| {
+                self.streams.listener(*listener).is_some_and(|row| is_awaited(row))
+            });
+            if let Some(listener) = awaited {
+                self.resume(listener);
+                return;
+            }
+        }
+        while let Some(listener) = self.resting.first().copied() {
             self.resume(listener);
         }
     }

@@ -6,10 +6,9 @@ use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use crate::error::SubmitError;
 use crate::op::{Control, Descriptor, Reply};
 use crate::runtime::core::Shared;
-use crate::runtime::current::{close_left, current, current_named, find};
+use crate::runtime::current::{close_left, current, current_if, current_named, find};
 use crate::runtime::waiters::Ticket;
 use crate::tables::sockets::DescriptorKind;
 
@@ -83,13 +82,12 @@ impl Socket {
     /// The kernel's descriptor, which stays open until the object is dropped.
     ///
     /// # Panics
-    /// As [`shared`](Socket::shared), and when the runtime is gone.
+    /// As [`shared`](Socket::shared), and when the runtime is gone or its backend the program's.
     #[track_caller]
     pub(crate) fn as_fd(&self, what: &str) -> BorrowedFd<'_> {
-        let lent = self.shared(what).and_then(|shared| {
-            let lent = shared.core.borrow_mut().event_loop.lend(self.descriptor);
-            lent.ok_or_else(|| SubmitError::Closed.into())
-        });
+        let lent = self
+            .shared(what)
+            .and_then(|shared| shared.core.borrow_mut().event_loop.lend(self.descriptor));
         match lent {
             Ok(fd) => crate::sys::descriptor::lent(self, fd),
             Err(error) => panic!("rotor: this {what} has no descriptor: {error}"),
@@ -115,17 +113,19 @@ pub(crate) fn adopt(fd: OwnedFd, kind: DescriptorKind, what: &str) -> io::Result
 /// The runtime with a number, for an object of type `what`; errors and panics as
 /// [`Socket::shared`] does.
 #[track_caller]
-#[inline]
+#[inline(always)]
 pub(crate) fn shared_of(loop_id: u32, what: &str) -> io::Result<Rc<Shared>> {
-    match current() {
-        Some(shared) if shared.id == loop_id => Ok(shared),
-        elsewhere => shared_elsewhere(loop_id, elsewhere.is_some(), what),
+    match current_if(loop_id) {
+        Some(shared) => Ok(shared),
+        None => shared_elsewhere(loop_id, what),
     }
 }
 
 #[track_caller]
 #[cold]
-fn shared_elsewhere(loop_id: u32, inside_another: bool, what: &str) -> io::Result<Rc<Shared>> {
+#[inline(never)]
+fn shared_elsewhere(loop_id: u32, what: &str) -> io::Result<Rc<Shared>> {
+    let inside_another = current().is_some();
     let Some(shared) = find(loop_id) else {
         let words = format!("the runtime of this {what} is gone");
         return Err(io::Error::new(io::ErrorKind::NotConnected, words));

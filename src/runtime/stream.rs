@@ -14,7 +14,7 @@ use crate::event_loop::Loop;
 use crate::limits::DIRECT_READ_BYTES_MIN;
 use crate::op::{Descriptor, Interest, Operation};
 use crate::runtime::core::{Core, Parking, Shared, Step};
-use crate::runtime::dispatch::{Tag, user_data};
+use crate::runtime::dispatch::{Noted, Tag, user_data};
 use crate::runtime::streams::{Hand, Receiving, Stream};
 
 pub(crate) type Stepped<T> = Step<io::Result<T>>;
@@ -158,7 +158,9 @@ impl Core {
         self.arm_receive(descriptor, parking)
     }
 
-    /// Waits for the receive in flight, arming one first if there is none.
+    /// Waits for the receive in flight. If there is none it is armed before the next tick, with those of
+    /// other tasks: the way to the backend stays in the processor's cache, where the system calls in
+    /// between would each time replace it (decision 0010).
     pub(crate) fn arm_receive<T>(
         &mut self,
         descriptor: Descriptor,
@@ -171,10 +173,40 @@ impl Core {
         if let Step::NeedsWaker = parked {
             return parked;
         }
+        let room = self.wanted.len() < self.wanted.capacity();
+        // A child process is told at once: it may never tick.
+        if stream.receiving == Receiving::No && room && self.event_loop.check().is_ok() {
+            stream.receiving = Receiving::Wanted;
+            self.wanted.push(descriptor);
+            return parked;
+        }
         match self.begin_receive(descriptor) {
             Ok(()) => parked,
             Err(error) => Step::Ready(Err(error.into())),
         }
+    }
+
+    /// Arms the receives that are wanted. Answers the first the loop had no room for; the others are
+    /// left for another call.
+    pub(crate) fn arm_wanted(&mut self) -> Option<Noted> {
+        while let Some(descriptor) = self.wanted.pop() {
+            let Some(stream) = self.streams.stream(descriptor) else { continue };
+            if stream.receiving != Receiving::Wanted {
+                continue;
+            }
+            stream.receiving = Receiving::No;
+            if self.begin_receive(descriptor).is_err() {
+                return self.refused(descriptor);
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn refused(&mut self, descriptor: Descriptor) -> Option<Noted> {
+        let stream = self.streams.stream(descriptor)?;
+        stream.receiving = Receiving::Refused;
+        Some(stream.noted_readable(descriptor))
     }
 
     /// Arms a receive if there is none.
@@ -182,14 +214,15 @@ impl Core {
         let Some(stream) = self.streams.stream(descriptor) else {
             return Err(SubmitError::Closed);
         };
-        if stream.receiving != Receiving::No {
-            return Ok(());
+        match stream.receiving {
+            Receiving::No | Receiving::Refused => {}
+            Receiving::Wanted | Receiving::Picked | Receiving::Filling => return Ok(()),
         }
         let submitted = match &stream.hand {
             None => {
                 let data = user_data(Tag::Receive, descriptor.index, descriptor.generation);
                 stream.receiving = Receiving::Picked;
-                self.event_loop.submit(Operation::receive_picked(descriptor), data)
+                self.event_loop.submit_receive_picked(descriptor, data)
             }
             Some(hand) => {
                 let data = user_data(Tag::Fill, descriptor.index, descriptor.generation);
@@ -224,7 +257,7 @@ impl Core {
         if stream.ended {
             return Step::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
-        if stream.receiving == Receiving::No {
+        if !stream.receiving.is_in_flight() {
             if let Some(hand) = &mut stream.hand {
                 make_room(&mut self.event_loop, hand, into.len(), buffer_bytes);
             }

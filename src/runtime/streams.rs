@@ -9,10 +9,10 @@ use crate::error::CreateError;
 use crate::event_loop::Loop;
 use crate::op::{BufferId, Descriptor, Operation};
 use crate::runtime::core::{Core, table};
-use crate::runtime::dispatch::{Tag, user_data};
+use crate::runtime::dispatch::{Noted, Tag, user_data};
 use crate::runtime::shortage::Shortage;
 use crate::runtime::waiters::Waiters;
-use crate::runtime::watchers::Watchers;
+use crate::runtime::watchers::{Sides, Watchers};
 
 /// Bytes received and not yet read, in a buffer of the loop.
 pub(crate) struct Hand {
@@ -26,11 +26,24 @@ pub(crate) struct Hand {
 pub(crate) enum Receiving {
     /// None.
     No,
+    /// One is to be armed before the next tick; nothing is in flight yet.
+    Wanted,
+    /// None: the loop had no room when one was to be armed. Whoever wants it next is told why.
+    Refused,
     /// Into a buffer the backend picks; only while no bytes are in hand.
     Picked,
     /// Into the buffer in hand, behind its bytes. Those may be read meanwhile; the buffer is
     /// neither compacted nor returned.
     Filling,
+}
+
+impl Receiving {
+    pub(crate) fn is_in_flight(self) -> bool {
+        match self {
+            Receiving::No | Receiving::Wanted | Receiving::Refused => false,
+            Receiving::Picked | Receiving::Filling => true,
+        }
+    }
 }
 
 /// A stream's state.
@@ -52,8 +65,6 @@ pub(crate) struct Stream {
     pub(crate) sending: u32,
     /// The writing side is to be shut once nothing is queued any more.
     pub(crate) ends_after_sends: bool,
-    /// Leases that are out.
-    pub(crate) leased: u8,
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     /// Made when the first future waits for readiness, and kept.
@@ -72,11 +83,22 @@ impl Stream {
             full: false,
             sending: 0,
             ends_after_sends: false,
-            leased: 0,
             reader: None,
             writer: None,
             watchers: None,
         }
+    }
+
+    /// Whom to wake when there may be something to read.
+    pub(crate) fn noted_readable(&mut self, descriptor: Descriptor) -> Noted {
+        let watched = self.watchers.is_some().then_some((descriptor, Sides::READ));
+        Noted { wakes: [self.reader.take(), None], watched }
+    }
+
+    /// Whom to wake when there may be room to write.
+    pub(crate) fn noted_writable(&mut self, descriptor: Descriptor) -> Noted {
+        let watched = self.watchers.is_some().then_some((descriptor, Sides::WRITE));
+        Noted { wakes: [self.writer.take(), None], watched }
     }
 
     /// Whether a read would not wait.
@@ -134,6 +156,16 @@ impl Listener {
             waiters: Waiters::default(),
             poller: None,
         }
+    }
+
+    /// Whether a future of `accept` waits.
+    pub(crate) fn is_queued_for(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    /// Whether someone waits for a connection, as far as is known.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_queued_for() || self.poller.is_some()
     }
 
     /// Who is to be woken when a connection or an error is there, or may be had again.
@@ -271,7 +303,10 @@ impl Core {
                 (Some(hand), Receiving::Filling) => {
                     *row = Row::Closing { filling: Some(hand.buffer) };
                 }
-                (Some(hand), Receiving::No | Receiving::Picked) => {
+                (
+                    Some(hand),
+                    Receiving::No | Receiving::Wanted | Receiving::Refused | Receiving::Picked,
+                ) => {
                     self.event_loop.return_buffer(hand.buffer);
                 }
                 (None, _) => {}

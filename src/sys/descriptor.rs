@@ -332,6 +332,7 @@ pub(crate) fn perform(control: &Control<RawFd>) -> io::Result<Reply<RawFd>> {
         Control::StartListening(fd, backlog) => {
             start_listening(borrow(fd)?, backlog).map(|()| Reply::Done)
         }
+        Control::Duplicate(fd) => Ok(opened(rustix::io::fcntl_dupfd_cloexec(borrow(fd)?, 0)?)),
     }
 }
 

@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::error::CreateError;
+use crate::op::Descriptor;
 
 /// The arena's alignment: a page, as a provided-buffer ring needs.
 pub(crate) const ARENA_ALIGN: usize = 4096;
@@ -215,9 +216,15 @@ pub(crate) struct BufferBytes {
     bytes: u32,
 }
 
+/// How far apart buffers lie: a cache line more than their size, since buffers a power of two apart
+/// would all begin in the same set of the cache (decision 0010).
+pub(crate) fn buffer_stride(bytes: u32) -> usize {
+    (bytes as usize).next_multiple_of(64) + 64
+}
+
 impl BufferBytes {
     pub(crate) fn new(arena: &mut Arena, count: u32, bytes: u32) -> BufferBytes {
-        let base = arena.range(count as usize * bytes as usize, ARENA_ALIGN);
+        let base = arena.range(count as usize * buffer_stride(bytes), ARENA_ALIGN);
         BufferBytes { memory: arena.memory.clone(), base, count, bytes }
     }
 
@@ -229,7 +236,8 @@ impl BufferBytes {
     pub(crate) fn address_of(&self, buffer: u16, offset: u32) -> *mut u8 {
         assert!(u32::from(buffer) < self.count && offset <= self.bytes);
         // SAFETY: in bounds of the range by the assertion.
-        unsafe { self.base.add(buffer as usize * self.bytes as usize + offset as usize) }.as_ptr()
+        unsafe { self.base.add(buffer as usize * buffer_stride(self.bytes) + offset as usize) }
+            .as_ptr()
     }
 
     /// Bytes the kernel has written and no longer touches. The caller ([`Buffers`]) has checked that
@@ -252,7 +260,7 @@ impl BufferBytes {
     pub(crate) fn lease(&self, buffer: u16, start: u32, end: u32) -> LeasedBytes {
         let bytes = self.read(buffer, start, end);
         let (first, length) = (NonNull::from(bytes).cast::<u8>(), end - start);
-        LeasedBytes { memory: self.memory.clone(), first, length, buffer }
+        LeasedBytes { memory: self.memory.clone(), first, length, buffer, of: None }
     }
 
     /// Whether a lease is of these buffers.
@@ -283,6 +291,8 @@ pub(crate) struct LeasedBytes {
     first: NonNull<u8>,
     length: u32,
     buffer: u16,
+    /// The stream that received them, which counts what it lends.
+    pub(crate) of: Option<Descriptor>,
 }
 
 impl LeasedBytes {

@@ -1,14 +1,16 @@
 #![deny(unsafe_code)]
 //! The receive buffers: who has each one.
 //!
-//! A buffer is free, provided to the backend, or held: named by an event and not yet returned, or on
-//! loan to a lease. While
-//! a receive fills the rest of a held buffer, only the bytes before that may be looked at.
+//! A buffer is free, provided to the backend, lent to one receive, or held: named by an event and not
+//! yet returned, or on loan to a lease. While a receive fills the rest of a held buffer, only the
+//! bytes before that may be looked at.
 
 use std::ops::Range;
 
+use crate::limits::BUFFERS_LENT_MAX;
 use crate::op::BufferId;
 use crate::tables::NONE;
+use crate::tables::arena::buffer_stride;
 use crate::tables::arena::{Arena, BufferBytes, LeasedBytes, Plan, Table};
 use crate::tables::slots::Usage;
 
@@ -16,6 +18,8 @@ use crate::tables::slots::Usage;
 enum Holder {
     Free,
     Provided,
+    /// With one receive, which alone may write it.
+    Lent,
     Held,
     /// Held, and a receive writes the bytes after `filled`.
     Filling,
@@ -42,13 +46,15 @@ pub(crate) struct Buffers {
     buffer_bytes: u32,
     free: u32,
     provided: u32,
+    lent: u32,
+    lent_max: u32,
     held: Usage,
 }
 
 impl Buffers {
     pub(crate) fn plan(plan: &mut Plan, count: u32, buffer_bytes: u32) {
         plan.table::<Row>(count);
-        let bytes = count as usize * buffer_bytes as usize;
+        let bytes = count as usize * buffer_stride(buffer_bytes);
         plan.range(bytes, crate::tables::arena::ARENA_ALIGN);
     }
 
@@ -59,6 +65,8 @@ impl Buffers {
             buffer_bytes,
             free: NONE,
             provided: 0,
+            lent: 0,
+            lent_max: BUFFERS_LENT_MAX.min(count / 4),
             held: Usage::new(count),
         }
     }
@@ -77,6 +85,22 @@ impl Buffers {
 
     /// Takes a free buffer to provide to the backend.
     pub(crate) fn provide(&mut self) -> Option<u16> {
+        let buffer = self.take(Holder::Provided)?;
+        self.provided += 1;
+        Some(buffer)
+    }
+
+    /// Takes a free buffer for one receive: its number, where it lies and its length.
+    pub(crate) fn lend(&mut self) -> Option<(u16, *mut u8, u32)> {
+        if self.lent == self.lent_max {
+            return None;
+        }
+        let buffer = self.take(Holder::Lent)?;
+        self.lent += 1;
+        Some((buffer, self.bytes.address_of(buffer, 0), self.buffer_bytes))
+    }
+
+    fn take(&mut self, holder: Holder) -> Option<u16> {
         let index = if self.free == NONE {
             self.rows.push(Row { holder: Holder::Free, filled: 0, next: NONE })?
         } else {
@@ -84,30 +108,34 @@ impl Buffers {
             self.free = self.rows[index].next;
             index
         };
-        self.rows[index].holder = Holder::Provided;
-        self.provided += 1;
+        self.rows[index].holder = holder;
         Some(index as u16)
     }
 
-    /// The backend named a provided buffer: it is held now.
+    /// Bytes came into a provided or lent buffer: it is held now.
     pub(crate) fn received(&mut self, buffer: u16, length: u32) {
-        let length = length.min(self.buffer_bytes);
+        self.leave_backend(buffer);
         let row = &mut self.rows[u32::from(buffer)];
-        assert!(
-            row.holder == Holder::Provided,
-            "rotor: the backend named a buffer it was not given"
-        );
         row.holder = Holder::Held;
-        row.filled = length;
-        self.provided -= 1;
+        row.filled = length.min(self.buffer_bytes);
         self.held.take();
+    }
+
+    fn leave_backend(&mut self, buffer: u16) {
+        match self.rows[u32::from(buffer)].holder {
+            Holder::Provided => self.provided -= 1,
+            Holder::Lent => self.lent -= 1,
+            Holder::Free | Holder::Held | Holder::Filling | Holder::Sending | Holder::Leased => {
+                panic!("rotor: the backend named a buffer it was not given")
+            }
+        }
     }
 
     fn held(&self, buffer: BufferId) -> &Row {
         let row = &self.rows[u32::from(buffer.0)];
         let held = match row.holder {
             Holder::Held | Holder::Filling | Holder::Sending => true,
-            Holder::Free | Holder::Provided | Holder::Leased => false,
+            Holder::Free | Holder::Provided | Holder::Lent | Holder::Leased => false,
         };
         assert!(held, "rotor: {buffer:?} is not held; it was returned already");
         row
@@ -204,8 +232,7 @@ impl Buffers {
 
     /// The backend named a buffer it put nothing in.
     pub(crate) fn unused(&mut self, buffer: u16) {
-        assert!(self.rows[u32::from(buffer)].holder == Holder::Provided);
-        self.provided -= 1;
+        self.leave_backend(buffer);
         self.release(buffer);
     }
 

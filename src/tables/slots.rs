@@ -39,6 +39,8 @@ pub(crate) const PICKED: u8 = 8;
 pub(crate) const FILLING: u8 = 16;
 /// The cancel request has reached the backend, or waits in the list for it.
 pub(crate) const CANCEL_SENT: u8 = 32;
+/// The picked receive was lent a buffer, number in `extra`.
+pub(crate) const LENT: u8 = 128;
 /// The send reads a held buffer, number in `extra`.
 pub(crate) const SENDING: u8 = 64;
 
@@ -188,6 +190,7 @@ impl Slots {
     }
 
     /// Takes a slot, or answers that its class is full.
+    #[inline(always)]
     pub(crate) fn take(&mut self, kind: EventKind, user_data: u64) -> Option<u32> {
         let admitted = match Class::of(kind) {
             Class::Operation => self.operations.take(),
@@ -213,6 +216,7 @@ impl Slots {
     }
 
     /// Frees a slot: by its final event, and by nothing else.
+    #[inline]
     pub(crate) fn free(&mut self, index: u32) {
         let free = self.free;
         let slot = &mut self.rows[index];

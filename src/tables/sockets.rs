@@ -34,6 +34,14 @@ pub(crate) enum Linger {
     Reset,
 }
 
+/// Which of the three, in a row; the nanoseconds lie in its [`Ending`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LingerKind {
+    Default,
+    AtMost,
+    Reset,
+}
+
 impl From<Option<Duration>> for Linger {
     fn from(bound: Option<Duration>) -> Linger {
         match bound {
@@ -103,8 +111,9 @@ impl Lane {
     }
 }
 
-/// A row.
+/// A row: one cache line, which is all of it that an operation looks at.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Socket {
     pub(crate) fd: i32,
     pub(crate) generation: u32,
@@ -118,11 +127,13 @@ pub(crate) struct Socket {
     pub(crate) connecting: bool,
     /// Closing ran into a bound: no more waiting.
     pub(crate) overdue: bool,
-    pub(crate) linger: Linger,
+    linger: LingerKind,
     /// Its number was lent out; only while open. The loop's end does not close it.
     pub(crate) lent: bool,
-    /// Its number is someone else's, and the row's is a duplicate: closing this one ends no stream.
+    /// The same socket has another number too: closing this one alone does not end the stream.
     pub(crate) parted: bool,
+    /// Leases of what it received that have not come back.
+    pub(crate) leased: u8,
     pub(crate) receive: Lane,
     pub(crate) send: Lane,
     /// Polls and file operations, which keep no order.
@@ -132,10 +143,33 @@ pub(crate) struct Socket {
     /// Free list, or the list of rows that are closing.
     pub(crate) next: u32,
     pub(crate) previous: u32,
+}
+
+const _: () = assert!(size_of::<Socket>() == 64);
+
+/// How a row's descriptor is being closed. Few are at a time, so it stands apart.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// When to look again.
     pub(crate) check_ns: u64,
+    /// When to look no more.
     pub(crate) deadline_ns: u64,
+    /// The time between the last look and the next.
     pub(crate) pause_ns: u64,
+    /// Bytes of input thrown away.
     pub(crate) discarded: u64,
+    /// With [`LingerKind::AtMost`].
+    linger_ns: u64,
+}
+
+impl Ending {
+    const NONE: Ending = Ending {
+        check_ns: u64::MAX,
+        deadline_ns: u64::MAX,
+        pause_ns: 0,
+        discarded: 0,
+        linger_ns: 0,
+    };
 }
 
 impl Socket {
@@ -149,19 +183,16 @@ impl Socket {
             read_shut: false,
             connecting: false,
             overdue: false,
-            linger: Linger::Default,
+            linger: LingerKind::Default,
             lent: false,
             parted: false,
+            leased: 0,
             receive: Lane::EMPTY,
             send: Lane::EMPTY,
             others: List::EMPTY,
             close: NONE,
             next: NONE,
             previous: NONE,
-            check_ns: u64::MAX,
-            deadline_ns: u64::MAX,
-            pause_ns: 0,
-            discarded: 0,
         }
     }
 
@@ -171,12 +202,14 @@ impl Socket {
     }
 }
 
-/// The table, with what the kernel reads and writes beside it: an address and a message header a row.
+/// The table. Beside it lie what the kernel reads and writes, an address and a message header a row, and
+/// how rows are being closed. The headers and the endings are touched by the rows that need them, and those before.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     rows: Table<Socket>,
     addresses: Table<RawAddress>,
     messages: Table<libc::msghdr>,
+    endings: Table<Ending>,
     free: u32,
     /// Where generations begin: another loop's begin elsewhere, so its handles are told apart.
     first_generation: u32,
@@ -188,6 +221,7 @@ impl Sockets {
         plan.table::<Socket>(capacity);
         plan.table::<RawAddress>(capacity);
         plan.table::<libc::msghdr>(capacity);
+        plan.table::<Ending>(capacity);
     }
 
     pub(crate) fn new(arena: &mut Arena, capacity: u32, first_generation: u32) -> Sockets {
@@ -196,6 +230,7 @@ impl Sockets {
             rows: arena.table(capacity),
             addresses: arena.table(capacity),
             messages: arena.table(capacity),
+            endings: arena.table(capacity),
             free: NONE,
             usage: Usage::new(capacity),
         }
@@ -222,7 +257,6 @@ impl Sockets {
         }
         if self.free == NONE {
             self.addresses.push(RawAddress::EMPTY);
-            self.messages.push(message(std::ptr::null(), 0));
             return self.rows.push(Socket::new(self.first_generation, kind, phase));
         }
         let index = self.free;
@@ -270,6 +304,48 @@ impl Sockets {
         &mut self.rows[index]
     }
 
+    /// How long closing the row's stream may take.
+    pub(crate) fn linger(&self, index: u32) -> Linger {
+        match self.rows[index].linger {
+            LingerKind::Default => Linger::Default,
+            LingerKind::AtMost => Linger::AtMost(self.endings[index].linger_ns),
+            LingerKind::Reset => Linger::Reset,
+        }
+    }
+
+    pub(crate) fn set_linger(&mut self, index: u32, linger: Linger) {
+        self.rows[index].linger = match linger {
+            Linger::Default => LingerKind::Default,
+            Linger::AtMost(linger_ns) => {
+                self.touch_ending(index).linger_ns = linger_ns;
+                LingerKind::AtMost
+            }
+            Linger::Reset => LingerKind::Reset,
+        };
+    }
+
+    /// The row is to be closed: nothing was looked at or thrown away yet.
+    pub(crate) fn begin_ending(&mut self, index: u32) {
+        let ending = self.touch_ending(index);
+        *ending = Ending { linger_ns: ending.linger_ns, ..Ending::NONE };
+    }
+
+    /// How the row is being closed, since [`begin_ending`](Sockets::begin_ending).
+    pub(crate) fn ending(&self, index: u32) -> &Ending {
+        &self.endings[index]
+    }
+
+    pub(crate) fn ending_mut(&mut self, index: u32) -> &mut Ending {
+        &mut self.endings[index]
+    }
+
+    fn touch_ending(&mut self, index: u32) -> &mut Ending {
+        while self.endings.len() <= index {
+            self.endings.push(Ending::NONE);
+        }
+        &mut self.endings[index]
+    }
+
     /// The direction's lane, if operations of that direction keep an order.
     pub(crate) fn lane(&mut self, index: u32, direction: Direction) -> Option<&mut Lane> {
         let socket = &mut self.rows[index];
@@ -298,6 +374,9 @@ impl Sockets {
         slices: *const libc::iovec,
         count: u32,
     ) -> *const libc::msghdr {
+        while self.messages.len() <= index {
+            self.messages.push(message(std::ptr::null(), 0));
+        }
         self.messages[index] = message(slices, count);
         self.messages.address_of(index)
     }

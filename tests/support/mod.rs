@@ -97,6 +97,39 @@ pub fn allow_descriptors(wanted: u64) {
     }
 }
 
+/// The limit on descriptors while this lives; then the one before.
+pub struct Limited(libc::rlimit);
+
+impl Limited {
+    /// Lets the process open so many descriptors more than it has.
+    pub fn to_more(more: usize) -> Limited {
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the kernel fills the structure, which outlives the call.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) }, 0);
+        // One of those counted is the count's own. Numbers have gaps, which are filled first.
+        let highest = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap().parse::<u64>().unwrap());
+        let lowest_limit = highest.max().unwrap();
+        let limit = libc::rlimit { rlim_cur: lowest_limit + more as u64, ..before };
+        // SAFETY: the kernel only reads the structure.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        Limited(before)
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        // SAFETY: the kernel only reads the structure.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
+    }
+}
+
+/// Takes every descriptor there is.
+pub fn take_all() -> Vec<std::fs::File> {
+    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
+}
+
 /// A small generator, so that odd sizes are odd in the same way in each run.
 pub struct Random(u64);
 
@@ -187,6 +220,16 @@ pub async fn both<A: Future, B: Future>(first: A, second: B) {
     .await;
 }
 
+/// Waits for a future that is to be woken, and not for ever. A timeout alone would poll it once more at
+/// the end, and a wake that was lost would go unseen.
+pub async fn woken<F: Future>(future: F) -> F::Output {
+    const SOON: Duration = Duration::from_secs(10);
+    let begun = Instant::now();
+    let output = rotor::time::timeout(SOON, future).await.expect("it hangs");
+    assert!(begun.elapsed() < SOON, "it was ready, and nobody woke it");
+    output
+}
+
 /// Waits, in a runtime, until something has become true.
 pub async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -251,6 +294,20 @@ pub fn connect(address: SocketAddr) -> Client {
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.set_nodelay(true).unwrap();
     client
+}
+
+/// Runs a future on a runtime of its own, watched.
+pub fn run<F: Future>(future: F) -> F::Output {
+    let _watched = watched();
+    rotor::runtime::Runtime::new().unwrap().block_on(future)
+}
+
+/// A stream and the plain connection at its other end, which this thread must not block on.
+pub async fn pair() -> (rotor::net::TcpStream, Client) {
+    let listener = rotor::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = connect(listener.local_addr().unwrap());
+    let (stream, _) = listener.accept().await.unwrap();
+    (stream, client)
 }
 
 /// Sends a message on each of `count` connections, beside each other, in odd pieces with pauses.
@@ -338,6 +395,27 @@ pub fn words_of(panic: &(dyn Any + Send)) -> &str {
         (None, Some(words)) => words,
         (None, None) => "a panic without words",
     }
+}
+
+/// The file in which a call panics, as the panic's hook is told it.
+#[track_caller]
+pub fn file_of_panic(call: impl FnOnce()) -> String {
+    static HOOK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    let (told, hears) = channel();
+    let (before, here) = (Arc::new(std::panic::take_hook()), thread::current().id());
+    let others = before.clone();
+    std::panic::set_hook(Box::new(move |info| {
+        if thread::current().id() == here {
+            let _ = told.send(info.location().unwrap().file().to_owned());
+        } else {
+            others(info);
+        }
+    }));
+    let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+    std::panic::set_hook(Box::new(move |info| before(info)));
+    assert!(called.is_err(), "it did not panic");
+    hears.recv().unwrap()
 }
 
 /// A plain listener whose queue is full: a connect to it waits.

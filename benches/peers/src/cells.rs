@@ -64,6 +64,12 @@ pub(crate) fn quick() -> Vec<Cell> {
     ]
 }
 
+/// The cells of the echo beside a crowd.
+pub(crate) fn beside(quick: bool) -> Vec<Cell> {
+    let cells = [Cell::new(64, 64, 1), Cell::new(1, 64, 1), Cell::new(64, 4096, 1)];
+    cells[..if quick { 1 } else { cells.len() }].to_vec()
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cell { connections, bytes, in_flight } = *self;

@@ -32,8 +32,13 @@ impl ServerProcess {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let lines = BufReader::new(stdout);
         let mut child = ServerProcess { server, process, lines, address };
-        child.address = child.line("listening on ")?.parse().map_err(io::Error::other)?;
+        child.address = child.address("listening on ")?;
         Ok(child)
+    }
+
+    /// Waits for the server's next line, of an address and what stands before it.
+    pub(crate) fn address(&mut self, start: &str) -> io::Result<SocketAddr> {
+        self.line(start)?.parse().map_err(io::Error::other)
     }
 
     /// Waits for the server's next line and returns what follows `start`.

@@ -21,7 +21,9 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
     for round in 0..plan.rounds {
         for (index, cell) in plan.cells.iter().enumerate() {
             for server in order(&plan.servers, cell, round as usize + index) {
-                let run = measure(plan, server, cell, round)
+                let run = ServerProcess::start(server, Job::of(cell))
+                    .map_err(Error::from)
+                    .and_then(|mut process| measure(plan, &mut process, server, cell, round))
                     .map_err(|error| format!("{} at {cell}: {error}", server.name()))?;
                 say(&run);
                 section.runs.push(run);
@@ -47,8 +49,14 @@ fn order(servers: &[Server], cell: &Cell, round: usize) -> Vec<Server> {
     order
 }
 
-fn measure(plan: &Plan, server: Server, cell: &Cell, round: u32) -> Result<EchoRun, Error> {
-    let mut process = ServerProcess::start(server, Job::of(cell))?;
+/// An echo of a server that runs.
+pub(crate) fn measure(
+    plan: &Plan,
+    process: &mut ServerProcess,
+    server: Server,
+    cell: &Cell,
+    round: u32,
+) -> Result<EchoRun, Error> {
     let client = Client::connect(process.address, *cell)?;
     let measured = client.run(plan.warm_up, plan.measured, || {
         Ok(ServerUse { cpu_ns: process.cpu_ns()?, waited_ns: process.waited_ns()? })
@@ -71,7 +79,7 @@ fn measure(plan: &Plan, server: Server, cell: &Cell, round: u32) -> Result<EchoR
     })
 }
 
-fn say(run: &EchoRun) {
+pub(crate) fn say(run: &EchoRun) {
     println!(
         "round {:>2}  {:<26} {:<10} {:>9.0}/s  {:>7.0} ns CPU  p50 {:>8.1} us  p99 {:>8.1} us  \
          server busy {:>3.0}%  client idle {:>3.0}%{}",

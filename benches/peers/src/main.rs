@@ -1,11 +1,12 @@
 //! Measures rotor beside tokio's current-thread runtime, a bare io_uring loop and a bare epoll loop.
 //!
-//!     cargo run --release --manifest-path benches/peers/Cargo.toml -- [--quick] [echo|idle|tasks|report]
+//!     cargo run --release --manifest-path benches/peers/Cargo.toml -- [--quick] [echo|idle|tasks|beside|report]
 //!
 //! One program holds everything: it starts itself again, by a hidden subcommand, as the server or
 //! the task benchmark of one runtime. docs/benchmarks.md says what each row means.
 #![deny(unsafe_code)]
 
+mod beside;
 mod cells;
 mod child;
 mod client;
@@ -50,10 +51,12 @@ fn run(options: Options) -> Result<(), Error> {
         Some(Command::Echo) => echo::run(&plan)?,
         Some(Command::Idle) => idle::run(&plan)?,
         Some(Command::Tasks) => tasks::run(&plan)?,
+        Some(Command::Beside) => beside::run(&plan)?,
         None => {
             echo::run(&plan)?;
             idle::run(&plan)?;
             tasks::run(&plan)?;
+            beside::run(&plan)?;
         }
     }
     let results = Results::load(&plan.results)?;

@@ -11,7 +11,7 @@ use crate::tasks::Runtime;
 
 /// Measures rotor beside tokio, a bare io_uring loop and a bare epoll loop.
 ///
-/// Without a command: echo, idle and tasks, then the report.
+/// Without a command: echo, idle, tasks and beside, then the report.
 #[derive(Debug, Parser)]
 #[command(name = "peers")]
 pub(crate) struct Options {
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Idle,
     /// Executor rows: spawn and join, yield, wake, a million ready tasks.
     Tasks,
+    /// Crowd rows: rotor's echo alone, and beside streams that stand still.
+    Beside,
     /// Makes the report from the raw rounds alone.
     Report {
         /// Replace the part between the markers of this file in place of printing.
@@ -86,6 +88,9 @@ pub(crate) struct Plan {
     pub(crate) cells: Vec<Cell>,
     pub(crate) servers: Vec<Server>,
     pub(crate) idle_connections: usize,
+    /// Streams of each kind that stand still beside an echo, and the echo's cells.
+    pub(crate) crowd: usize,
+    pub(crate) cells_beside: Vec<Cell>,
     /// Tasks alive in the largest executor row; the others follow from it.
     pub(crate) tasks_scale: u64,
     pub(crate) results: PathBuf,
@@ -115,6 +120,11 @@ impl Plan {
             cells: chosen(&options.cells),
             servers,
             idle_connections: if quick { 1_000 } else { 10_000 },
+            crowd: if quick { 100 } else { 1_000 },
+            cells_beside: match &options.cells[..] {
+                [] => cells::beside(quick),
+                given => given.to_vec(),
+            },
             tasks_scale: if quick { 100_000 } else { 1_000_000 },
             results: options.results.clone().unwrap_or_else(|| results_default(quick)),
             keeps_results: !quick || options.results.is_some(),

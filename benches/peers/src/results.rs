@@ -18,6 +18,7 @@ pub(crate) struct Results {
     pub(crate) echo: Option<Section<EchoRun>>,
     pub(crate) idle: Option<Section<IdleRun>>,
     pub(crate) tasks: Option<Section<TasksRun>>,
+    pub(crate) beside: Option<Section<BesideRun>>,
 }
 
 /// One command's raw rounds, in the order in which they were measured.
@@ -67,6 +68,29 @@ pub(crate) struct TasksRun {
     pub(crate) round: u32,
     pub(crate) runtime: Runtime,
     pub(crate) rows: Vec<(Row, f64)>,
+}
+
+/// An echo of rotor's in one cell in one round, with a crowd of streams beside it or alone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BesideRun {
+    pub(crate) crowd: Option<Crowd>,
+    pub(crate) echo: EchoRun,
+}
+
+/// Streams that stood still, and what they cost the server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Crowd {
+    /// Peers that flood streams nobody reads.
+    pub(crate) floods: usize,
+    /// Streams that hold a lease of one byte.
+    pub(crate) leases: usize,
+    /// Bytes the peers got rid of before TCP held them back.
+    pub(crate) flooded_bytes: u64,
+    /// Resident bytes of the server before the crowd came, and when the echo beside it was over.
+    pub(crate) before_bytes: u64,
+    pub(crate) after_bytes: u64,
+    /// What `memory_bytes` says of the server's options.
+    pub(crate) memory_bytes: u64,
 }
 
 impl<Run> Section<Run> {

@@ -190,7 +190,7 @@ impl<S: Selector> Engine<S> {
             return Some(Answer::last(-libc::ENOBUFS));
         };
         let buffer = self.free[self.free_count - 1];
-        let start = usize::from(buffer) * memory.bytes as usize;
+        let start = usize::from(buffer) * memory.stride;
         // SAFETY: *buffers*: the number is free, and below the count of those in memory.
         let result =
             unsafe { descriptor::receive_now(fd, memory.base.wrapping_add(start), memory.bytes) };

@@ -104,6 +104,7 @@ impl Bench {
         let mut buffers = vec![0; (BUFFERS * BUFFER_BYTES) as usize];
         let memory = BufferMemory {
             base: buffers.as_mut_ptr(),
+            stride: BUFFER_BYTES as usize,
             count: BUFFERS,
             bytes: BUFFER_BYTES,
             ring: std::ptr::null_mut(),

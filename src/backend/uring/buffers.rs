@@ -61,10 +61,10 @@ impl BufferRing {
 
     /// Writes the next entry. The kernel sees it with the next [`publish`](BufferRing::publish).
     pub(super) fn provide(&mut self, buffer: u16) {
-        let BufferMemory { base, count, bytes, ring, ring_entries } = self.memory;
+        let BufferMemory { base, stride, count, bytes, ring, ring_entries } = self.memory;
         assert!(u32::from(buffer) < count, "rotor: buffer {buffer} of {count} was provided");
         let slot = usize::from(self.tail) & (ring_entries as usize - 1);
-        let start = base.wrapping_add(usize::from(buffer) * bytes as usize);
+        let start = base.wrapping_add(usize::from(buffer) * stride);
         // SAFETY: *slots*: this entry is ours until the tail passes it; *memory*: it lies in the ring.
         // The fields are set one by one, so that entry 0 keeps the *tail*.
         unsafe {

@@ -255,7 +255,7 @@ unsafe impl Backend for Uring {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn submit(&mut self, token: Token, request: &Request) -> Submission {
         if self.guard.forked() {
             return Submission::Full;
@@ -365,7 +365,7 @@ impl Drop for Uring {
 
 /// Answers what must be answered at once, and what io_uring would give to a thread of its own though
 /// it never waits: a shutdown (`io_shutdown` runs on a worker only, Linux 5.11 to date).
-#[inline]
+#[inline(always)]
 fn answer_now(request: &Request) -> Option<i32> {
     match *request {
         Request::Receive { fd, pointer, length, now: true } => {

@@ -13,6 +13,7 @@ use crate::op::Interest;
 use crate::sys::descriptor;
 
 /// The entry for a request. Its `now` is not looked at: what is answered at once does not come here.
+#[inline(always)]
 pub(super) fn prepare(token: Token, request: &Request) -> Entry {
     let entry = match *request {
         Request::Nop => opcode::Nop::new().build(),

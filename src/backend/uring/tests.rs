@@ -86,7 +86,17 @@ fn attach(uring: &mut Uring, count: u32, bytes: u32) -> *mut u8 {
     let base = memory[1].0.as_mut_ptr();
     let ring_entries = count.next_power_of_two();
     // SAFETY: the memory is leaked.
-    unsafe { uring.attach(BufferMemory { base, count, bytes, ring, ring_entries }) }.unwrap();
+    unsafe {
+        uring.attach(BufferMemory {
+            base,
+            stride: bytes as usize,
+            count,
+            bytes,
+            ring,
+            ring_entries,
+        })
+    }
+    .unwrap();
     base
 }
 

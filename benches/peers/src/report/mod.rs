@@ -1,5 +1,6 @@
 //! The report, in Markdown, made from the raw rounds alone.
 
+mod beside;
 mod echo;
 mod statistics;
 
@@ -47,6 +48,10 @@ pub(crate) fn markdown(results: &Results) -> String {
     }
     if let Some(section) = &results.tasks {
         sections.push(head("Tasks", &section.machine, section.quick) + &tasks(section));
+    }
+    if let Some(section) = &results.beside {
+        let title = "An echo beside streams that stand still";
+        sections.push(head(title, &section.machine, section.quick) + &beside::table(section));
     }
     if sections.is_empty() {
         return "Nothing has been measured.\n".to_string();

@@ -7,7 +7,7 @@ use std::io;
 use crate::servers::{BUFFER_BYTES, TASK_BYTES};
 
 /// Serves until accepting fails. Replies go out in writes of at most `piece` bytes.
-pub(super) async fn serve(piece: usize) -> io::Result<()> {
+pub(in crate::servers) async fn serve(piece: usize) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on {}", listener.local_addr()?);
     loop {

@@ -3,6 +3,7 @@
 
 mod bare_epoll;
 mod bare_uring;
+mod crowd;
 mod on_rotor;
 mod on_tokio;
 
@@ -21,8 +22,8 @@ const BUFFER_BYTES: usize = 16_384;
 /// The most bytes an echo task may have: the size of rotor's cells, as
 /// `#[rotor::main(task_bytes = ...)]` sets it. The buffer and the rest.
 const TASK_BYTES: usize = BUFFER_BYTES + 1024;
-/// The same for a task that waits with a buffer of one byte.
-const IDLE_TASK_BYTES: usize = 192;
+/// Descriptors, buffers and tasks a server has besides those of its crowd, for the echo.
+const CROWD_ROOM: u32 = 1_100;
 /// What an idle loop of the spinning server polls before it sleeps.
 pub(crate) const SPIN_BUDGET: Duration = Duration::from_micros(50);
 
@@ -64,6 +65,8 @@ pub(crate) enum Job {
     Echo { piece: usize },
     /// Accepts that many connections, says so, and reads one byte at a time of each.
     Idle { connections: usize },
+    /// Echoes, and has room for a crowd of that many streams of each kind.
+    Beside { crowd: usize },
 }
 
 impl Job {
@@ -76,6 +79,7 @@ impl Job {
         match self {
             Job::Echo { piece } => ["echo".to_string(), piece.to_string()],
             Job::Idle { connections } => ["idle".to_string(), connections.to_string()],
+            Job::Beside { crowd } => ["beside".to_string(), crowd.to_string()],
         }
     }
 }
@@ -83,8 +87,10 @@ impl Job {
 /// Runs in the child process. Returns only with an error.
 pub(crate) fn serve(server: Server, job: Job, core: usize) -> io::Result<()> {
     child::begin(core)?;
-    if let Job::Idle { connections } = job {
-        machine::raise_descriptors(connections + 64)?;
+    match job {
+        Job::Echo { .. } => {}
+        Job::Idle { connections } => machine::raise_descriptors(connections + 64)?,
+        Job::Beside { crowd } => machine::raise_descriptors(2 * crowd + CROWD_ROOM as usize)?,
     }
     match (server, job) {
         (Server::Rotor, job) => on_rotor::serve(job, Duration::ZERO),
@@ -92,7 +98,7 @@ pub(crate) fn serve(server: Server, job: Job, core: usize) -> io::Result<()> {
         (Server::Tokio, job) => on_tokio::serve(job),
         (Server::BareUring, Job::Echo { piece }) => bare_uring::serve(piece),
         (Server::BareEpoll, Job::Echo { piece }) => bare_epoll::serve(piece),
-        (Server::BareUring | Server::BareEpoll, Job::Idle { .. }) => {
+        (Server::BareUring | Server::BareEpoll, Job::Idle { .. } | Job::Beside { .. }) => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "the bare loops have no tasks"))
         }
     }

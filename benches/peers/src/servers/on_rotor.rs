@@ -1,13 +1,16 @@
 //! The shared sources on rotor.
 
 #[path = "echo_source.rs"]
-mod echo;
+pub(super) mod echo;
 #[path = "idle_source.rs"]
 mod idle;
 
 /// What the shared sources use.
 mod runtime {
     pub(super) use rotor::{net::TcpListener, net::TcpStream, spawn};
+
+    /// The size of the cells a task that waits with a buffer of one byte is kept in.
+    pub(super) const IDLE_CELL_BYTES: usize = 64;
 }
 
 use std::io;
@@ -15,7 +18,8 @@ use std::time::Duration;
 
 use rotor::runtime::Builder;
 
-use super::{IDLE_TASK_BYTES, Job, TASK_BYTES};
+use self::runtime::IDLE_CELL_BYTES;
+use super::{Job, TASK_BYTES, crowd};
 
 pub(super) fn serve(job: Job, spin_budget: Duration) -> io::Result<()> {
     let builder = Builder::new().spin_budget(spin_budget);
@@ -25,8 +29,9 @@ pub(super) fn serve(job: Job, spin_budget: Duration) -> io::Result<()> {
             builder.build().map_err(io::Error::other)?.block_on(echo::serve(piece))
         }
         Job::Idle { connections } => {
-            let builder = builder.task_bytes(IDLE_TASK_BYTES as u32);
+            let builder = builder.task_bytes(IDLE_CELL_BYTES as u32);
             builder.build().map_err(io::Error::other)?.block_on(idle::serve(connections))
         }
+        Job::Beside { crowd } => crowd::serve(crowd),
     }
 }

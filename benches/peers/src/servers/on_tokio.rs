@@ -9,6 +9,9 @@ mod idle;
 mod runtime {
     pub(super) use tokio::io::{AsyncReadExt, AsyncWriteExt};
     pub(super) use tokio::{net::TcpListener, net::TcpStream, spawn};
+
+    /// Every task has a piece of the heap of its size.
+    pub(super) const IDLE_CELL_BYTES: usize = usize::MAX;
 }
 
 use std::io;
@@ -22,5 +25,8 @@ pub(super) fn serve(job: Job) -> io::Result<()> {
     match job {
         Job::Echo { piece } => runtime.block_on(echo::serve(piece)),
         Job::Idle { connections } => runtime.block_on(idle::serve(connections)),
+        Job::Beside { .. } => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "only rotor lends its buffers"))
+        }
     }
 }

@@ -1,0 +1,316 @@
+//! TCP on a backend that answers from a script: what is asked of it, and what is not.
+
+mod support;
+
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+
+use rotor::backend::Request;
+use rotor::backend::scripted::{Asked, Script, scripted};
+use rotor::limits::TRANSFER_BYTES_MAX;
+use rotor::net::{TcpListener, TcpStream};
+use rotor::runtime::{Builder, Runtime};
+use rotor::task::yield_now;
+use rotor::time::sleep;
+use support::{MILLISECOND, PATIENCE, poll_once, watched, words_of};
+
+/// A runtime on a script.
+fn start() -> (Runtime, Script) {
+    let (backend, script) = scripted();
+    (Builder::new().build_with_backend(Box::new(backend)).unwrap(), script)
+}
+
+/// A stream that is accepted as the first thing asked, and its listener.
+async fn accepted(script: &Script) -> (TcpListener, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
+    assert!(poll_once(listener.accept()).await.is_none());
+    script.answer(script.asked().len() - 1, 1_000_500);
+    let (stream, _) = listener.accept().await.unwrap();
+    (listener, stream)
+}
+
+#[test]
+fn numbers_of_a_programs_backend_are_lent_to_nobody_and_given_to_nobody() {
+    const WORDS: &str = "this runtime's backend is the program's, and its numbers are not the \
+                         system's descriptors";
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (listener, mut stream) = accepted(&script).await;
+        // A receive and an accept are in flight, and stay.
+        assert!(poll_once(stream.read(&mut [0])).await.is_none());
+        assert!(poll_once(listener.accept()).await.is_none());
+        let refused = [
+            catch_unwind(AssertUnwindSafe(|| _ = stream.as_fd())),
+            catch_unwind(AssertUnwindSafe(|| _ = stream.as_raw_fd())),
+            catch_unwind(AssertUnwindSafe(|| _ = listener.as_fd())),
+            catch_unwind(AssertUnwindSafe(|| _ = listener.as_raw_fd())),
+        ];
+        for (refused, what) in refused.into_iter().zip(["Stream", "Stream", "Listener", "Listener"])
+        {
+            let panic = refused.expect_err("made-up numbers");
+            let words = format!("rotor: this Tcp{what} has no descriptor: {WORDS}");
+            assert_eq!(words_of(&*panic), words);
+        }
+        let kept = stream.into_std().await.unwrap_err();
+        assert_eq!(kept.error().kind(), ErrorKind::Unsupported);
+        assert_eq!(kept.error().to_string(), WORDS);
+        let listener = listener.into_std().await.unwrap_err().socket;
+        assert!(script.asked().iter().all(|asked| !asked.canceled), "something was canceled");
+        // A tick provides buffers.
+        sleep(MILLISECOND).await;
+        script.answer_bytes(1, b"x", false);
+        let (mut stream, mut byte) = (kept.socket, [0]);
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
+        drop(listener);
+    });
+}
+
+#[test]
+fn a_lease_that_ends_a_receive_leaves_the_writers_poll_for_room_alone() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, stream) = accepted(&script).await;
+        let (mut reader, writer) = stream.into_split();
+        let mut buffer = [0; 8];
+        assert!(poll_once(reader.read_exact(&mut buffer)).await.is_none());
+        sleep(MILLISECOND).await;
+        script.answer_bytes(1, b"half", false);
+        sleep(MILLISECOND).await;
+        // A receive behind the bytes in hand, and a poll for room: the socket takes nothing.
+        assert!(poll_once(reader.read_exact(&mut buffer)).await.is_none());
+        assert_eq!(writer.try_write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
+        let mut room = pin!(writer.writable());
+        assert!(poll_once(room.as_mut()).await.is_none());
+        assert!(matches!(script.asked()[2].request, Request::Receive { .. }));
+        assert!(matches!(script.asked()[3].request, Request::Poll { .. }));
+        let lease = reader.read_buf().await.unwrap();
+        assert_eq!(&*lease, b"half");
+        assert!(script.asked()[2].canceled && !script.asked()[3].canceled);
+        assert!(poll_once(room.as_mut()).await.is_none(), "there is no room yet");
+        script.answer(3, i32::from(libc::POLLOUT));
+        room.await.unwrap();
+    });
+}
+
+/// Queues a send on a stream whose socket takes nothing; answers its place among what was asked.
+async fn queue_a_send(stream: &mut TcpStream, script: &Script) -> usize {
+    assert!(poll_once(stream.write_owned(vec![7; 10])).await.is_none());
+    let nth = script.asked().len() - 1;
+    assert!(matches!(script.asked()[nth].request, Request::Send { .. }));
+    nth
+}
+
+#[test]
+fn a_write_behind_a_queued_send_asks_for_no_room_and_goes_when_the_send_is_over() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let send = queue_a_send(&mut stream, &script).await;
+        let mut write = pin!(stream.write(b"then"));
+        assert!(poll_once(write.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(script.asked().len(), send + 1, "the send's end is what it waits for");
+        script.answer(send, 10);
+        script.answer_at_once(&[4]);
+        assert_eq!(write.await.unwrap(), 4);
+    });
+}
+
+#[test]
+fn waiting_for_room_behind_a_queued_send_asks_for_none_and_is_over_with_the_send() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let send = queue_a_send(&mut stream, &script).await;
+        let mut room = pin!(stream.writable());
+        assert!(poll_once(room.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(script.asked().len(), send + 1, "the send's end is what it waits for");
+        script.answer(send, 10);
+        room.await.unwrap();
+        assert_eq!(script.asked().len(), send + 1);
+    });
+}
+
+/// A listener that has met a shortage and rests.
+async fn resting(script: &Script) -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
+    assert!(poll_once(listener.accept()).await.is_none());
+    script.answer(script.asked().len() - 1, -libc::EMFILE);
+    assert_eq!(listener.accept().await.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+    listener
+}
+
+#[test]
+fn a_descriptor_that_was_closed_is_a_chance_for_a_listener_that_is_awaited() {
+    let _watched = watched();
+    for by_poll in [false, true] {
+        let (runtime, script) = start();
+        runtime.block_on(async {
+            let (_other, stream) = accepted(&script).await;
+            let (first, second) = (resting(&script).await, resting(&script).await);
+            let third = resting(&script).await;
+            let mut accept = Box::pin(second.accept());
+            let mut poll = poll_fn(|cx| second.poll_accept(cx));
+            if by_poll {
+                assert!(poll_once(&mut poll).await.is_none());
+            } else {
+                assert!(poll_once(accept.as_mut()).await.is_none());
+            }
+            let asked = script.asked().len();
+            drop(stream);
+            // Far less than the pause of 10 ms.
+            sleep(MILLISECOND).await;
+            assert_eq!(script.asked().len(), asked + 1, "nobody tried");
+            script.answer(asked, 1_000_600);
+            let (stream, _) = if by_poll { poll.await } else { accept.await }.unwrap();
+            // With nobody waiting, whoever asks next finds the chance.
+            drop(stream);
+            sleep(MILLISECOND).await;
+            assert_eq!(script.asked().len(), asked + 1, "tried for nobody");
+            for listener in [&third, &first] {
+                let asked = script.asked().len();
+                assert!(poll_once(listener.accept()).await.is_none());
+                assert_eq!(script.asked().len(), asked + 1, "it rests though one was closed");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_chance_goes_to_who_surely_waits_before_who_polled_once() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_other, stream) = accepted(&script).await;
+        let (polled, queued) = (resting(&script).await, resting(&script).await);
+        assert!(poll_once(poll_fn(|cx| polled.poll_accept(cx))).await.is_none());
+        let mut accept = pin!(queued.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        let asked = script.asked().len();
+        drop(stream);
+        sleep(MILLISECOND).await;
+        assert_eq!(script.asked().len(), asked + 1);
+        script.answer(asked, 1_000_600);
+        // Far less than the pause of the queued one.
+        sleep(MILLISECOND).await;
+        assert!(poll_once(accept.as_mut()).await.is_some(), "the other had the chance");
+    });
+}
+
+/// The descriptors that accepts were asked for, in order.
+fn accepts(script: &Script) -> Vec<i32> {
+    let accept = |asked: Asked| match asked.request {
+        Request::Accept { fd, .. } => Some(fd),
+        _ => None,
+    };
+    script.asked().into_iter().filter_map(accept).collect()
+}
+
+#[test]
+fn an_accept_that_nobody_awaits_leaves_the_last_row_to_one_that_is_awaited() {
+    let _watched = watched();
+    let (backend, script) = scripted();
+    let runtime = Builder::new().sockets(3).build_with_backend(Box::new(backend)).unwrap();
+    runtime.block_on(async {
+        let first = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let second = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let (one, two) = (1_000_001, 1_000_002);
+        // It has the last row and is with the kernel, and its future is gone.
+        assert!(poll_once(first.accept()).await.is_none());
+        let mut accept = pin!(second.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two]);
+        script.answer(1, 1_000_500);
+        let (stream, _) = accept.await.unwrap();
+        // Now both are in line for the next row, and the first in line goes away.
+        let mut gone = Box::pin(first.accept());
+        let mut accept = pin!(second.accept());
+        assert!(poll_once(gone.as_mut()).await.is_none());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        drop(gone);
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two], "there is no row");
+        drop(stream);
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two, two]);
+        script.answer(2, 1_000_600);
+        drop(accept.await.unwrap());
+        // Nothing of it is for good.
+        let mut accept = pin!(first.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert_eq!(accepts(&script), [one, two, two, one]);
+        script.answer(3, 1_000_700);
+        accept.await.unwrap();
+    });
+}
+
+#[test]
+fn a_buffer_longer_than_one_transfer_is_sent_in_transfers_of_at_most_that() {
+    const MOST: usize = TRANSFER_BYTES_MAX as usize;
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        // Zeroed pages that nobody touches take no memory.
+        let long = vec![0_u8; 2 * MOST + 10];
+        let first = long.as_ptr() as usize;
+        let mut write = pin!(stream.write_owned(long));
+        assert!(poll_once(write.as_mut()).await.is_none());
+        // The second transfer is cut short, and goes on where it was.
+        let steps =
+            [(0, MOST, MOST), (MOST, MOST, 1_000), (MOST + 1_000, MOST - 1_000, MOST - 1_000)];
+        let last = [(2 * MOST, 10, 10)];
+        for (step, (offset, asked, sent)) in steps.into_iter().chain(last).enumerate() {
+            let Request::Send { pointer, length, .. } = script.asked()[1 + step].request else {
+                panic!("a send follows");
+            };
+            assert_eq!((pointer as usize - first, length as usize), (offset, asked), "step {step}");
+            script.answer(1 + step, sent as i32);
+            assert!(poll_once(write.as_mut()).await.is_none());
+            sleep(MILLISECOND).await;
+        }
+        let (written, long) = write.await;
+        assert_eq!((written.unwrap(), long.len()), (2 * MOST + 10, 2 * MOST + 10));
+        assert_eq!(script.asked().len(), 5);
+    });
+}
+
+#[test]
+fn a_listener_that_finds_no_timer_for_its_pause_keeps_no_other_from_its_turn() {
+    let _watched = watched();
+    let (backend, script) = scripted();
+    let builder = Builder::new().operations(2).timers(1);
+    let runtime = builder.build_with_backend(Box::new(backend)).unwrap();
+    runtime.block_on(async {
+        let short = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let (_other, mut stream) = accepted(&script).await;
+        drop(rotor::spawn(sleep(PATIENCE)));
+        yield_now().await;
+        assert!(poll_once(stream.read(&mut [0])).await.is_none());
+        assert!(poll_once(short.accept()).await.is_none());
+        // Every operation is in use, so this one is held.
+        let held = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let accept = rotor::spawn(async move { held.accept().await.map(|_| ()) });
+        yield_now().await;
+        let asked = script.asked().len();
+        // The other is out of descriptors, and every timer is armed.
+        script.answer(asked - 1, -libc::EMFILE);
+        assert!(short.accept().await.is_err());
+        for _ in 0..4 {
+            yield_now().await;
+        }
+        assert_eq!(script.asked().len(), asked + 1, "there is an operation for the one held");
+        script.answer(asked, 1_000_700);
+        accept.await.unwrap().unwrap();
+    });
+}
