@@ -14,7 +14,6 @@
 //!    the atomics, and the fields that never change after creation.
 #![allow(unsafe_code)]
 
-use std::alloc::Layout;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -23,6 +22,7 @@ use std::sync::atomic::Ordering::AcqRel;
 use crate::error::CreateError;
 use crate::joiner::Joiner;
 use crate::options::{Options, Oversized, Unpark};
+use crate::plan::Plan;
 use crate::sync::{
     AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Cell, Life, OwnerId, alloc, dealloc,
 };
@@ -34,9 +34,6 @@ pub(crate) const MAIN: u32 = 0;
 pub(crate) const NONE: u32 = u32::MAX;
 /// In place of the remote stack's first header: the executor is gone, nothing is pushed any more.
 pub(crate) const CLOSED: u32 = u32::MAX - 1;
-/// The alignment of a cell, and what its size is rounded up to: a cache line, so that two tasks
-/// never share one.
-pub(crate) const CELL_ALIGN: usize = 64;
 
 /// Where a task is in its life. Only the owner's thread reads or changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,39 +200,6 @@ pub(crate) struct Remote {
     pins: AtomicUsize,
 }
 
-/// Where everything lies in the allocation: computed here, used by `Arena::new`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) layout: Layout,
-    pub(crate) tasks: u32,
-    pub(crate) headers: u32,
-    pub(crate) cell_bytes: usize,
-    headers_offset: usize,
-    cells_offset: usize,
-}
-
-impl Plan {
-    /// `None` if it does not fit an address space, or header numbers do not fit their type.
-    pub(crate) fn of(options: &Options) -> Option<Plan> {
-        // One header a task, as many again for finished tasks of which a waker is kept, and the
-        // main future's. The two highest numbers are taken: `NONE` and `CLOSED`.
-        let headers = options.tasks.checked_mul(2)?.checked_add(1)?;
-        if headers >= CLOSED {
-            return None;
-        }
-        let task_bytes = usize::try_from(options.task_bytes).ok()?;
-        let cell_bytes = task_bytes.checked_next_multiple_of(CELL_ALIGN)?;
-        let cells_bytes = cell_bytes.checked_mul(usize::try_from(options.tasks).ok()?)?;
-        let headers_array = Layout::array::<Header>(usize::try_from(headers).ok()?).ok()?;
-        let cells_array = Layout::from_size_align(cells_bytes, CELL_ALIGN).ok()?;
-        let (layout, headers_offset) = Layout::new::<Shared>().extend(headers_array).ok()?;
-        let (layout, cells_offset) = layout.extend(cells_array).ok()?;
-        let layout = layout.pad_to_align();
-        let tasks = options.tasks;
-        Some(Plan { layout, tasks, headers, cell_bytes, headers_offset, cells_offset })
-    }
-}
-
 impl Shared {
     /// The header with a number found in a list.
     #[inline]
@@ -387,6 +351,10 @@ impl Arena {
         // SAFETY: the layout's size is not zero: it holds a `Shared`.
         let memory = NonNull::new(unsafe { alloc(plan.layout) })
             .ok_or(CreateError::OutOfMemory { bytes: plan.layout.size() })?;
+        for range in plan.huge(memory.addr().get()) {
+            // SAFETY: the range is within the allocation, which nobody uses yet.
+            unsafe { prefer_huge_pages(memory.as_ptr().with_addr(range.start), range.len()) };
+        }
         // SAFETY: both offsets are within the allocation.
         let (headers, cells) =
             unsafe { (memory.add(plan.headers_offset).cast(), memory.add(plan.cells_offset)) };
@@ -456,6 +424,21 @@ impl Arena {
         Some(self.header(index))
     }
 }
+
+/// Asks for huge pages. A kernel that has none gives small ones, so its answer is not looked at.
+///
+/// # Safety
+///
+/// The memory is the caller's, and begins and ends at pages.
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(loom)))]
+unsafe fn prefer_huge_pages(start: *mut u8, bytes: usize) {
+    // SAFETY: the caller's word; this advice changes nothing of what the memory holds.
+    unsafe { libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE) };
+}
+
+/// Only where it was measured. With other sizes of pages a huge one may be 512 MiB.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(loom))))]
+unsafe fn prefer_huge_pages(_: *mut u8, _: usize) {}
 
 impl Drop for Arena {
     fn drop(&mut self) {

@@ -42,6 +42,7 @@ mod join;
 mod join_set;
 mod joiner;
 mod options;
+mod plan;
 mod queue;
 mod refused;
 mod statistics;

@@ -21,12 +21,13 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::arena::{ABORT, Arena, CELL_ALIGN, HANDLE, HEAP, Header, Phase, Shared};
+use crate::arena::{ABORT, Arena, HANDLE, HEAP, Header, Phase, Shared};
 use crate::contain::{contained, discard};
 use crate::coop;
 use crate::error::{JoinError, SpawnError};
 use crate::joiner::{Joiner, Member};
 use crate::options::Oversized;
+use crate::plan::CELL_ALIGN;
 use crate::refused::Refused;
 use crate::waker::{Reference, finish, lend_waker};
 
