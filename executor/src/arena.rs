@@ -77,6 +77,8 @@ pub(crate) const HANDLE: u8 = 1;
 pub(crate) const ABORT: u8 = 2;
 /// The storage is an allocation of its own and not a cell.
 pub(crate) const HEAP: u8 = 4;
+/// `joiner` is somebody.
+pub(crate) const JOINED: u8 = 8;
 
 /// One task's fixed part: a cache line.
 #[repr(C, align(64))]
@@ -91,7 +93,7 @@ pub(crate) struct Header {
     pub(crate) phase: Cell<Phase>,
     /// In the run queue.
     pub(crate) queued: Cell<bool>,
-    /// `HANDLE`, `ABORT`, `HEAP`.
+    /// `HANDLE`, `ABORT`, `HEAP`, `JOINED`.
     pub(crate) marks: Cell<u8>,
     /// In the remote stack, or about to be pushed.
     pub(crate) remote_queued: AtomicBool,
@@ -100,17 +102,19 @@ pub(crate) struct Header {
     /// References counted by all threads, and whether they are all there are: see `waker.rs`.
     pub(crate) word: AtomicIsize,
     /// Whom to tell when the output is stored.
-    pub(crate) joiner: Cell<Joiner>,
+    joiner: Cell<Joiner>,
 }
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Header>() == 64, "a header is one cache line");
 
 impl Header {
+    #[inline]
     pub(crate) fn has_mark(&self, mark: u8) -> bool {
         self.marks.get() & mark != 0
     }
 
+    #[inline]
     pub(crate) fn set_mark(&self, mark: u8) {
         self.marks.set(self.marks.get() | mark);
     }
@@ -118,9 +122,18 @@ impl Header {
     /// Puts in whom to tell, where nobody is: spares a look at what is replaced.
     #[inline]
     pub(crate) fn put_joiner(&self, joiner: Joiner) {
+        self.set_mark(JOINED);
         std::mem::forget(self.joiner.replace(joiner));
     }
 
+    /// Takes out whom to tell.
+    #[inline]
+    pub(crate) fn take_joiner(&self) -> Joiner {
+        self.clear_mark(JOINED);
+        self.joiner.take()
+    }
+
+    #[inline]
     pub(crate) fn clear_mark(&self, mark: u8) {
         self.marks.set(self.marks.get() & !mark);
     }

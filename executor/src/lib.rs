@@ -33,6 +33,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
+mod admission;
 mod arena;
 mod contain;
 pub mod coop;
