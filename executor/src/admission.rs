@@ -3,11 +3,11 @@
 use std::alloc::Layout;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 
-use crate::arena::{Arena, HANDLE, HEAP, Header};
+use crate::arena::{Arena, Header};
 use crate::error::SpawnError;
 use crate::options::Oversized;
+use crate::phase::{HANDLE, HEAP};
 use crate::plan::CELL_ALIGN;
 use crate::refused::Refused;
 use crate::task::Storage;
@@ -16,7 +16,6 @@ use crate::task::Storage;
 /// or they are lost.
 pub(crate) struct Vacancy<'a, F> {
     pub(crate) header: &'a Header,
-    pub(crate) storage: NonNull<u8>,
     pub(crate) marks: u8,
     future: PhantomData<F>,
 }
@@ -37,29 +36,40 @@ impl Arena {
             return Err(self.refuse_full());
         }
         let fits = layout.size() <= self.plan.cell_bytes && layout.align() <= CELL_ALIGN;
-        if !fits && self.oversized == Oversized::Refuse {
-            return Err(self.refuse_large(layout));
-        }
-        let header = match self.take_header() {
-            Some(header) => header,
-            None => self.take_header_let_go()?,
+        let (header, marks) = if !fits {
+            (self.make_heap_place(layout)?, HANDLE | HEAP)
+        } else if let Some(header) = self.take_place() {
+            (header, HANDLE)
+        } else {
+            (self.make_place()?, HANDLE)
         };
         local.tasks_in_use.set(tasks + 1);
         if tasks >= local.tasks_high.get() {
             local.tasks_high.set(tasks + 1);
         }
         local.spawned.set(local.spawned.get() + 1);
-        let (storage, marks) = if fits {
-            (self.take_cell(), HANDLE)
-        } else {
-            (self.take_heap_cell(layout), HANDLE | HEAP)
+        Ok(Vacancy { header, marks, future: PhantomData })
+    }
+
+    /// Takes a header, and for storage an allocation of its own.
+    #[cold]
+    fn make_heap_place(&self, layout: Layout) -> Result<&Header, Refused> {
+        if self.oversized == Oversized::Refuse {
+            return Err(self.refuse_large(layout));
+        }
+        // A header is touched only when no free one is left.
+        let free = self.take_free_header().or_else(|| self.take_place_apart());
+        let header = match free.or_else(|| self.take_header()) {
+            Some(header) => header,
+            None => self.take_header_let_go()?,
         };
-        Ok(Vacancy { header, storage, marks, future: PhantomData })
+        header.storage.set(self.take_heap_cell(layout));
+        Ok(header)
     }
 
     /// Looks for a header among those whose last waker another thread dropped.
     #[cold]
-    fn take_header_let_go(&self) -> Result<&Header, Refused> {
+    pub(crate) fn take_header_let_go(&self) -> Result<&Header, Refused> {
         self.drain_remote();
         self.take_header().ok_or_else(|| {
             // One is the main future's.

@@ -8,8 +8,9 @@
 //!    holds one until its last waker and join handle are gone. So whoever has an `&Arena`, a waker
 //!    or a join handle may read `Shared` and the header.
 //! 2. Headers below `headers_touched` are initialised and stay so; nothing above is read.
-//! 3. A cell is in exactly one place: above `cells_touched`, in the free list, or at a task. Its
-//!    first bytes are the link of the free list only while it is in there.
+//! 3. A cell is in exactly one place: above `cells_touched`, in the list of free cells, or at a
+//!    header: that of a task without the mark `HEAP`, or one in the list of free places. Its first
+//!    bytes are the link of the list of free cells only while it is in there.
 //! 4. Plain cells (`Cell`) are read and written by the owner's thread only; another thread touches
 //!    the atomics, and the fields that never change after creation.
 #![allow(unsafe_code)]
@@ -22,6 +23,7 @@ use std::sync::atomic::Ordering::AcqRel;
 use crate::error::CreateError;
 use crate::joiner::Joiner;
 use crate::options::{Options, Oversized, Unpark};
+use crate::phase::{JOINED, Phase};
 use crate::plan::Plan;
 use crate::sync::{
     AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Cell, Life, OwnerId, alloc, dealloc,
@@ -34,51 +36,6 @@ pub(crate) const MAIN: u32 = 0;
 pub(crate) const NONE: u32 = u32::MAX;
 /// In place of the remote stack's first header: the executor is gone, nothing is pushed any more.
 pub(crate) const CLOSED: u32 = u32::MAX - 1;
-
-/// Where a task is in its life. Only the owner's thread reads or changes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// No task. Nobody refers to the header; it is in the free list and in no other list.
-    Free,
-    /// The main future's header, until the arena closes. Never has storage.
-    Main,
-    /// The storage holds the future and nobody is using it.
-    Waiting,
-    /// The future is being polled. Its storage must not be touched by anybody else.
-    Running,
-    /// The future or its output is being dropped. May not be woken, aborted or taken any more.
-    Ending,
-    /// The storage holds the output, and a join handle exists that will take or drop it.
-    Stored,
-    /// No storage, no join handle. Holds only while the header is still in the run queue; wakers
-    /// may still be counted in two places.
-    Finished,
-    /// No storage, not in the run queue, and all references are counted in `word`: wakers are kept
-    /// of a finished task.
-    Limbo,
-}
-
-impl Phase {
-    /// Whether waking queues the header: its task, or the main future, has another turn.
-    #[inline]
-    pub(crate) fn takes_turns(self) -> bool {
-        match self {
-            Phase::Waiting | Phase::Running | Phase::Main => true,
-            Phase::Free | Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => false,
-        }
-    }
-}
-
-/// A join handle exists. It keeps the header from being finished, so it is not counted as a
-/// reference.
-pub(crate) const HANDLE: u8 = 1;
-/// The future is to be dropped instead of polled.
-pub(crate) const ABORT: u8 = 2;
-/// The storage is an allocation of its own and not a cell.
-pub(crate) const HEAP: u8 = 4;
-/// `joiner` is somebody.
-pub(crate) const JOINED: u8 = 8;
 
 /// One task's fixed part: a cache line.
 #[repr(C, align(64))]
@@ -175,8 +132,12 @@ impl Link {
 pub(crate) struct Local {
     pub(crate) queue_head: Link,
     pub(crate) queue_tail: Link,
-    free_cell: Cell<Option<NonNull<u8>>>,
+    /// Headers that have a cell: what a task leaves behind, and the next one takes.
+    free_place: Cell<u32>,
+    /// Headers that have none, and cells that have no header: what is left where a waker outlives
+    /// its task, or a task was in a heap cell.
     free_header: Cell<u32>,
+    free_cell: Cell<Option<NonNull<u8>>>,
     cells_touched: Cell<u32>,
     headers_touched: Cell<u32>,
     /// Headers in use that are no task's: the main future's, and those of finished tasks.
@@ -238,51 +199,76 @@ impl Shared {
         self.local.headers_touched.get()
     }
 
-    /// Takes a cell. The caller has made sure that fewer tasks than cells exist.
+    /// Gives a header a cell that has none.
+    ///
+    /// # Safety
+    ///
+    /// The header is free and has no cell, there are fewer tasks than cells, and no place is free.
     #[inline]
-    pub(crate) fn take_cell(&self) -> NonNull<u8> {
+    pub(crate) unsafe fn give_cell_to(&self, header: &Header) {
         if let Some(cell) = self.local.free_cell.get() {
             // SAFETY: invariant 3, a cell in the free list begins with its link.
             self.local.free_cell.set(unsafe { cell.cast().read() });
-            return cell;
+            header.storage.set(cell);
+            return;
         }
         let index = self.local.cells_touched.get();
         assert!(index < self.plan.tasks, "a cell is taken only when a task is free");
         self.local.cells_touched.set(index + 1);
         // SAFETY: the index is below the number of cells, so the result is within the allocation.
-        unsafe { self.cells.add(index as usize * self.plan.cell_bytes) }
+        header.storage.set(unsafe { self.cells.add(index as usize * self.plan.cell_bytes) });
     }
 
-    /// Gives a cell back.
+    /// Takes the cell of a header.
     ///
     /// # Safety
     ///
-    /// The cell was taken from this arena, and nothing refers to it or to a value in it any more.
-    #[inline]
-    pub(crate) unsafe fn give_cell(&self, cell: NonNull<u8>) {
-        // SAFETY: the cell is the caller's, at least 64 bytes large and aligned to as many.
+    /// The header has a cell, and nothing refers to it or to a value in it any more.
+    pub(crate) unsafe fn take_cell_of(&self, header: &Header) {
+        let cell = header.storage.get();
+        // SAFETY: the cell is the header's, at least 64 bytes large and aligned to as many.
         unsafe { cell.cast().write(self.local.free_cell.get()) };
         self.local.free_cell.set(Some(cell));
     }
 }
 
-/// Frees a header that nobody refers to any more: to the free list, or to its pin's end.
+/// Frees a header that nobody refers to any more, with its cell: to the list of free places, or to
+/// its pin's end.
 ///
 /// # Safety
 ///
-/// On the owner's thread. The header is in no list, holds no storage, and no waker or join handle
-/// of it is left but the one that is being dropped, which does not touch it again. Unless the
+/// On the owner's thread. The header is in no list, its cell holds nothing, and no waker or join
+/// handle of it is left but the one that is being dropped, which does not touch it again. Unless the
 /// caller has an `&Arena`, nothing of the arena may be touched afterwards.
 #[inline]
-pub(crate) unsafe fn free_header(header: NonNull<Header>) {
+pub(crate) unsafe fn free_place(header: NonNull<Header>) {
+    // SAFETY: the caller's word.
+    unsafe { free_to(header, |local| &local.free_place) };
+}
+
+/// As `free_place`, of a header that has no cell.
+///
+/// # Safety
+///
+/// As `free_place`.
+unsafe fn free_header(header: NonNull<Header>) {
+    // SAFETY: the caller's word.
+    unsafe { free_to(header, |local| &local.free_header) };
+}
+
+/// # Safety
+///
+/// As `free_place` or `free_header`, by the list.
+#[inline]
+unsafe fn free_to(header: NonNull<Header>, list: impl FnOnce(&Local) -> &Cell<u32>) {
     // SAFETY: invariant 1, the header's pin is still held. The references end before `unpin`.
     let shared = unsafe {
         let shared = header.as_ref().shared;
         let (header, local) = (header.as_ref(), &shared.as_ref().local);
         header.phase.set(Phase::Free);
         if !local.closed.get() {
-            header.next.set(local.free_header.get());
-            local.free_header.set(shared.as_ref().index_of(NonNull::from(header)));
+            let index = shared.as_ref().index_of(NonNull::from(header));
+            header.next.set(list(local).replace(index));
             return;
         }
         shared
@@ -397,17 +383,33 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Takes a header: `None` if all are in use, some of them possibly in the remote stack.
+    /// Takes a header with its cell, if one is free.
+    #[inline]
+    pub(crate) fn take_place(&self) -> Option<&Header> {
+        self.take_from(&self.local.free_place)
+    }
+
+    /// Takes a header that has no cell: `None` if all are in use, some of them possibly in the
+    /// remote stack. Of those that have one none is looked at.
     #[inline]
     pub(crate) fn take_header(&self) -> Option<&Header> {
-        let free = self.local.free_header.get();
-        let header = if free != NONE {
-            let header = self.header(free);
-            self.local.free_header.set(header.next.replace(NONE));
-            header
-        } else {
-            self.touch_header()?
-        };
+        self.take_free_header().or_else(|| self.touch_header())
+    }
+
+    /// As `take_header`, of those that were in use before.
+    #[inline]
+    pub(crate) fn take_free_header(&self) -> Option<&Header> {
+        self.take_from(&self.local.free_header)
+    }
+
+    #[inline]
+    fn take_from(&self, list: &Cell<u32>) -> Option<&Header> {
+        let free = list.get();
+        if free == NONE {
+            return None;
+        }
+        let header = self.header(free);
+        list.set(header.next.replace(NONE));
         Some(header)
     }
 
@@ -470,8 +472,9 @@ impl Local {
         Local {
             queue_head: Link(Cell::new(None)),
             queue_tail: Link(Cell::new(None)),
-            free_cell: Cell::new(None),
+            free_place: Cell::new(NONE),
             free_header: Cell::new(NONE),
+            free_cell: Cell::new(None),
             cells_touched: Cell::new(0),
             headers_touched: Cell::new(0),
             headers_over: Cell::new(0),

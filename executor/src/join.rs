@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 use crate::coop;
 use crate::error::JoinError;
 use crate::joiner::Member;
-use crate::task::{Claim, abort, is_over};
+use crate::task::{Claim, abort};
 use crate::waker::Reference;
 
 /// A task's other end: a future of its output.
@@ -134,7 +134,7 @@ impl AbortHandle {
     /// Whether the task has returned, panicked or been dropped. Its output may be waiting for the
     /// join handle.
     pub fn is_finished(&self) -> bool {
-        self.task.as_ref().is_none_or(|task| is_over(task.header()))
+        self.task.as_ref().is_none_or(|task| task.header().phase.get().is_over())
     }
 }
 

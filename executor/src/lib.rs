@@ -43,6 +43,7 @@ mod join;
 mod join_set;
 mod joiner;
 mod options;
+mod phase;
 mod plan;
 mod queue;
 mod refused;

@@ -22,12 +22,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Vacancy;
-use crate::arena::{ABORT, Arena, HANDLE, HEAP, Header, JOINED, Phase, Shared};
+use crate::arena::{Arena, Header, Shared, free_place};
 use crate::contain::{contained, discard};
 use crate::coop;
 use crate::error::JoinError;
 use crate::joiner::{Joiner, Member};
-use crate::waker::{Reference, finish, lend_waker};
+use crate::phase::{ABORT, HANDLE, HEAP, JOINED, Phase};
+use crate::refused::Refused;
+use crate::waker::{Reference, finish, is_alone, lend_waker};
 
 /// What the header's storage holds.
 #[repr(C)]
@@ -139,22 +141,40 @@ impl Arena {
     {
         let header = vacancy.header;
         // SAFETY: the storage is the task's alone, large enough and aligned for an `F`.
-        unsafe { vacancy.storage.cast::<F>().write(future) };
+        unsafe { header.storage.get().cast::<F>().write(future) };
         header.operations.set(const { &Typed::<F>::OPERATIONS });
-        header.storage.set(vacancy.storage);
         header.marks.set(vacancy.marks);
         header.phase.set(Phase::Waiting);
         self.append(header);
         Claim { header: NonNull::from(header), output: PhantomData }
     }
 
-    #[cold]
+    /// Takes a header and gives it a cell. No place is free.
+    pub(crate) fn make_place(&self) -> Result<&Header, Refused> {
+        let header = match self.take_header() {
+            Some(header) => header,
+            None => self.take_header_let_go()?,
+        };
+        // SAFETY: the header was in the list of those that have no cell, or is new. The caller has
+        // looked whether there is a task to be had, and for a free place.
+        unsafe { self.give_cell_to(header) };
+        Ok(header)
+    }
+
     pub(crate) fn take_heap_cell(&self, layout: Layout) -> NonNull<u8> {
         self.local.heap_cells.set(self.local.heap_cells.get() + 1);
         self.local.heap_cells_total.set(self.local.heap_cells_total.get() + 1);
         // SAFETY: the size is not zero: the storage has room for a `JoinError`.
         let memory = unsafe { std::alloc::alloc(layout) };
         NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+    }
+
+    /// Takes the header of a free place, and leaves its cell to others.
+    pub(crate) fn take_place_apart(&self) -> Option<&Header> {
+        let header = self.take_place()?;
+        // SAFETY: who is in the list of free places has a cell, and nothing is in it.
+        unsafe { self.take_cell_of(header) };
+        Some(header)
     }
 
     /// Gives a waiting task its turn: polls it, or drops it if it was aborted.
@@ -247,39 +267,50 @@ unsafe fn drop_stored(header: NonNull<Header>) {
         let here = header.as_ref();
         here.phase.set(Phase::Ending);
         (here.operations.get().drop_output)(here.storage.get());
-        release_storage(here.shared.as_ref(), here);
-        finish(header);
+        retire(header);
     }
 }
 
-/// Gives a task's storage back, and with it the task's place.
+/// Ends a task whose storage is empty: its header and its cell stay together for the next one, unless
+/// somebody refers to the header still.
 ///
 /// # Safety
 ///
-/// On the owner's thread. The storage holds nothing any more, and `finish` is called next.
+/// On the owner's thread. The storage holds nothing any more, and there is no join handle, or it
+/// calls and does not touch the header again. Unless the caller has an `&Arena`, nothing of the arena
+/// may be touched afterwards.
 #[inline]
-unsafe fn release_storage(shared: &Shared, header: &Header) {
-    let local = &shared.local;
-    local.tasks_in_use.set(local.tasks_in_use.get() - 1);
-    let storage = header.storage.get();
-    if !header.has_mark(HEAP) {
-        // SAFETY: taken from this arena in `place`; the caller's word that it is empty.
-        unsafe { shared.give_cell(storage) };
-        return;
+unsafe fn retire(header: NonNull<Header>) {
+    // SAFETY: the header is not free before this call frees it; who has a header has its arena. The
+    // storage is a cell, which is empty, by the caller's word.
+    unsafe {
+        let (here, local) = (header.as_ref(), &header.as_ref().shared.as_ref().local);
+        local.tasks_in_use.set(local.tasks_in_use.get() - 1);
+        if !here.has_mark(HEAP) && is_alone(here) {
+            free_place(header);
+        } else {
+            retire_apart(header);
+        }
     }
-    // SAFETY: allocated in `take_heap_cell`; the caller's word that it is empty.
-    unsafe { give_heap_cell(shared, header) };
 }
 
+/// As `retire`, where the storage is given back by itself.
+///
 /// # Safety
 ///
-/// The header's storage is a heap cell and holds nothing any more.
+/// As `retire`.
 #[cold]
-unsafe fn give_heap_cell(shared: &Shared, header: &Header) {
-    shared.local.heap_cells.set(shared.local.heap_cells.get() - 1);
-    // SAFETY: the caller's word; allocated with this layout.
+unsafe fn retire_apart(header: NonNull<Header>) {
+    // SAFETY: as in `retire`; a heap cell was allocated in `take_heap_cell` with this layout.
     unsafe {
-        std::alloc::dealloc(header.storage.get().as_ptr(), header.operations.get().layout);
+        let (here, shared) = (header.as_ref(), header.as_ref().shared.as_ref());
+        if here.has_mark(HEAP) {
+            shared.local.heap_cells.set(shared.local.heap_cells.get() - 1);
+            std::alloc::dealloc(here.storage.get().as_ptr(), here.operations.get().layout);
+        } else {
+            shared.take_cell_of(here);
+        }
+        finish(header);
     }
 }
 
@@ -375,12 +406,10 @@ impl<T> Claim<T> {
         };
         assert!(header.phase.get() == Phase::Stored, "an output is taken when it is there");
         // SAFETY: invariants 2 and 4. The output is moved out, so the storage is empty and the
-        // claim is over; nothing of the arena is touched after `finish`.
+        // claim is over; nothing of the arena is touched after `retire`.
         unsafe {
             let output = header.storage.get().cast::<Result<T, JoinError>>().read();
-            release_storage(header.shared.as_ref(), header);
-            let header = std::mem::replace(&mut self.header, TAKEN);
-            finish(header);
+            retire(std::mem::replace(&mut self.header, TAKEN));
             output
         }
     }
@@ -459,15 +488,6 @@ pub(crate) fn abort(header: &Header) {
         }
         Phase::Running => header.set_mark(ABORT),
         Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => {}
-        Phase::Free | Phase::Main => unreachable!("a reference is to a header of a task"),
-    }
-}
-
-/// Whether the task has ended and its output is stored or gone.
-pub(crate) fn is_over(header: &Header) -> bool {
-    match header.phase.get() {
-        Phase::Stored | Phase::Finished | Phase::Limbo => true,
-        Phase::Waiting | Phase::Running | Phase::Ending => false,
         Phase::Free | Phase::Main => unreachable!("a reference is to a header of a task"),
     }
 }

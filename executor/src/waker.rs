@@ -26,10 +26,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use crate::arena::{
-    Arena, CLOSED, Header, NONE, Phase, Shared, free_header, free_header_over, unpin,
-};
+use crate::arena::{Arena, CLOSED, Header, NONE, Shared, free_header_over, unpin};
 use crate::contain;
+use crate::phase::Phase;
 use crate::sync::OwnerId;
 
 /// The bit of `word` that says all references are counted there.
@@ -430,6 +429,14 @@ impl Arena {
     }
 }
 
+/// Whether nothing refers to the header of a task any more: it is in no queue, and no waker is left.
+#[inline]
+pub(crate) fn is_alone(header: &Header) -> bool {
+    // Acquire: see the head of this file; also, what other threads did with the header happened
+    // before it is reused. It is not in the remote stack either, where it would have a reference.
+    !header.queued.get() && header.references.get() == 0 && header.word.load(Acquire) == 0
+}
+
 /// Ends a task without storage: frees its header, or leaves it to the queue or its references.
 ///
 /// # Safety
@@ -437,30 +444,8 @@ impl Arena {
 /// On the owner's thread. The header has no storage, and the join handle, if it is what calls, does
 /// not touch it again. Unless the caller has an `&Arena`, nothing of the arena may be touched
 /// afterwards.
-#[inline]
 pub(crate) unsafe fn finish(header: NonNull<Header>) {
-    // SAFETY: the header is not free before this call frees it.
-    let here = unsafe { header.as_ref() };
-    // Acquire: see the head of this file; also, what other threads did with the header happened
-    // before it is reused.
-    if !here.queued.get() && here.references.get() == 0 && here.word.load(Acquire) == 0 {
-        // SAFETY: invariant 3, the sum of both halves is zero. The header is not in the run queue,
-        // and not in the remote stack, where it would have a reference.
-        unsafe { free_header(header) };
-        return;
-    }
-    // SAFETY: the caller's word.
-    unsafe { outlive_task(header) };
-}
-
-/// The rest of `finish`.
-///
-/// # Safety
-///
-/// As `finish`.
-#[cold]
-unsafe fn outlive_task(header: NonNull<Header>) {
-    // SAFETY: as in `finish`; who has a header has its arena.
+    // SAFETY: the header is not free before this call frees it; who has a header has its arena.
     unsafe {
         let (here, local) = (header.as_ref(), &header.as_ref().shared.as_ref().local);
         here.phase.set(Phase::Finished);
@@ -482,7 +467,7 @@ unsafe fn settle(header: NonNull<Header>) {
         return;
     }
     let plain = here.references.replace(0) as isize;
-    // Acquire: as in `finish`.
+    // Acquire: as in `is_alone`.
     let mut word = here.word.load(Acquire);
     if word + plain * ONE != 0 {
         // Wakers are left. From here on `word` counts them all.
@@ -493,6 +478,7 @@ unsafe fn settle(header: NonNull<Header>) {
         }
     }
     here.word.store(0, Relaxed);
-    // SAFETY: as in `finish`.
+    // SAFETY: invariant 3, the sum of both halves is zero. The header is not in the run queue, and not
+    // in the remote stack, where it would have a reference.
     unsafe { free_header_over(header) };
 }
