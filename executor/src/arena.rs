@@ -22,9 +22,11 @@ use std::sync::atomic::Ordering::AcqRel;
 
 use crate::error::CreateError;
 use crate::joiner::Joiner;
+use crate::local::Local;
 use crate::options::{Options, Oversized, Unpark};
 use crate::phase::{JOINED, Phase};
 use crate::plan::Plan;
+use crate::refused::Refused;
 use crate::sync::{
     AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Cell, Life, OwnerId, alloc, dealloc,
 };
@@ -66,6 +68,13 @@ pub(crate) struct Header {
 const _: () = assert!(size_of::<Header>() == 64, "a header is one cache line");
 
 impl Header {
+    /// Who has a header has its arena.
+    #[inline]
+    pub(crate) fn arena(&self) -> &Shared {
+        // SAFETY: invariant 1: who can look at the header holds its pin, or what keeps it.
+        unsafe { self.shared.as_ref() }
+    }
+
     #[inline]
     pub(crate) fn has_mark(&self, mark: u8) -> bool {
         self.marks.get() & mark != 0
@@ -114,6 +123,10 @@ pub(crate) struct Shared {
 pub(crate) struct Link(Cell<Option<NonNull<Header>>>);
 
 impl Link {
+    pub(crate) fn none() -> Link {
+        Link(Cell::new(None))
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> Option<&Header> {
         // SAFETY: links are in `Local`, so in the arena, and set to headers of the same arena, which
@@ -125,43 +138,6 @@ impl Link {
     pub(crate) fn set(&self, header: Option<&Header>) {
         self.0.set(header.map(NonNull::from));
     }
-}
-
-/// The owner's part of `Shared`, on lines no other thread reads.
-#[repr(C, align(128))]
-pub(crate) struct Local {
-    pub(crate) queue_head: Link,
-    pub(crate) queue_tail: Link,
-    /// Headers that have a cell: what a task leaves behind, and the next one takes.
-    free_place: Cell<u32>,
-    /// Headers that have none, and cells that have no header: what is left where a waker outlives
-    /// its task, or a task was in a heap cell.
-    free_header: Cell<u32>,
-    free_cell: Cell<Option<NonNull<u8>>>,
-    cells_touched: Cell<u32>,
-    headers_touched: Cell<u32>,
-    /// Headers in use that are no task's: the main future's, and those of finished tasks.
-    pub(crate) headers_over: Cell<u32>,
-    pub(crate) tasks_in_use: Cell<u32>,
-    pub(crate) tasks_high: Cell<u32>,
-    /// How many tasks may exist: none while closing.
-    pub(crate) tasks_max: Cell<u32>,
-    pub(crate) heap_cells: Cell<u32>,
-    /// Tasks are being dropped for good: none is accepted any more.
-    pub(crate) closing: Cell<bool>,
-    /// The arena is closed: a header that becomes free gives up its pin.
-    closed: Cell<bool>,
-    pub(crate) running: Cell<bool>,
-    /// The round of turns is to end after the current one.
-    pub(crate) cut_short: Cell<bool>,
-    pub(crate) spawned: Cell<u64>,
-    pub(crate) completed: Cell<u64>,
-    pub(crate) panicked: Cell<u64>,
-    pub(crate) cancelled: Cell<u64>,
-    pub(crate) refused: Cell<u64>,
-    pub(crate) polls: Cell<u64>,
-    pub(crate) wakes_remote: Cell<u64>,
-    pub(crate) heap_cells_total: Cell<u64>,
 }
 
 /// The part of `Shared` that other threads write.
@@ -413,6 +389,26 @@ impl Arena {
         Some(header)
     }
 
+    /// Takes a header and gives it a cell. No place is free.
+    pub(crate) fn make_place(&self) -> Result<&Header, Refused> {
+        let header = match self.take_header() {
+            Some(header) => header,
+            None => self.take_header_let_go()?,
+        };
+        // SAFETY: the header was in the list of those that have no cell, or is new. The caller has
+        // looked whether there is a task to be had, and for a free place.
+        unsafe { self.give_cell_to(header) };
+        Ok(header)
+    }
+
+    /// Takes the header of a free place, and leaves its cell to others.
+    pub(crate) fn take_place_apart(&self) -> Option<&Header> {
+        let header = self.take_place()?;
+        // SAFETY: who is in the list of free places has a cell, and nothing is in it.
+        unsafe { self.take_cell_of(header) };
+        Some(header)
+    }
+
     fn touch_header(&self) -> Option<&Header> {
         let index = self.local.headers_touched.get();
         if index == self.plan.headers {
@@ -464,36 +460,5 @@ impl Drop for Arena {
         // SAFETY: the arena's own pin, and those of the free headers, which nobody else gives up. A
         // header another thread frees after `close` is still counted as in use here.
         unsafe { unpin(self.0, pins_free as usize + 1) };
-    }
-}
-
-impl Local {
-    fn new(tasks_max: u32) -> Local {
-        Local {
-            queue_head: Link(Cell::new(None)),
-            queue_tail: Link(Cell::new(None)),
-            free_place: Cell::new(NONE),
-            free_header: Cell::new(NONE),
-            free_cell: Cell::new(None),
-            cells_touched: Cell::new(0),
-            headers_touched: Cell::new(0),
-            headers_over: Cell::new(0),
-            tasks_in_use: Cell::new(0),
-            tasks_high: Cell::new(0),
-            tasks_max: Cell::new(tasks_max),
-            heap_cells: Cell::new(0),
-            closing: Cell::new(false),
-            closed: Cell::new(false),
-            running: Cell::new(false),
-            cut_short: Cell::new(false),
-            spawned: Cell::new(0),
-            completed: Cell::new(0),
-            panicked: Cell::new(0),
-            cancelled: Cell::new(0),
-            refused: Cell::new(0),
-            polls: Cell::new(0),
-            wakes_remote: Cell::new(0),
-            heap_cells_total: Cell::new(0),
-        }
     }
 }

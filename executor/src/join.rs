@@ -5,9 +5,8 @@ use std::future::Future;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
-use crate::coop;
 use crate::error::JoinError;
 use crate::joiner::Member;
 use crate::task::{Claim, abort};
@@ -78,12 +77,7 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.claim.is_over() && !self.claim.wake_when_stored(cx) {
-            return Poll::Pending;
-        }
-        ready!(coop::poll_proceed(cx));
-        coop::spend();
-        Poll::Ready(self.take())
+        self.claim.poll_take(cx)
     }
 }
 

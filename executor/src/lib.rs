@@ -42,6 +42,7 @@ mod executor;
 mod join;
 mod join_set;
 mod joiner;
+mod local;
 mod options;
 mod phase;
 mod plan;

@@ -1,17 +1,18 @@
 //! What a header says of its task: where it is in its life, and a few marks.
 
-/// Where a task is in its life. Only the owner's thread reads or changes it.
+/// Where a task is in its life. Only the owner's thread reads or changes it. Those that take turns
+/// come first: then asking is one comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// No task. Nobody refers to the header; it is in the free list and in no other list.
-    Free,
     /// The main future's header, until the arena closes. Never has storage.
     Main,
     /// The storage holds the future and nobody is using it.
     Waiting,
     /// The future is being polled. Its storage must not be touched by anybody else.
     Running,
+    /// No task. Nobody refers to the header; it is in the free list and in no other list.
+    Free,
     /// The future or its output is being dropped. May not be woken, aborted or taken any more.
     Ending,
     /// The storage holds the output, and a join handle exists that will take or drop it.

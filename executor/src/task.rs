@@ -19,7 +19,7 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use crate::admission::Vacancy;
 use crate::arena::{Arena, Header, Shared, free_place};
@@ -28,7 +28,6 @@ use crate::coop;
 use crate::error::JoinError;
 use crate::joiner::{Joiner, Member};
 use crate::phase::{ABORT, HANDLE, HEAP, JOINED, Phase};
-use crate::refused::Refused;
 use crate::waker::{Reference, finish, is_alone, lend_waker};
 
 /// What the header's storage holds.
@@ -149,32 +148,12 @@ impl Arena {
         Claim { header: NonNull::from(header), output: PhantomData }
     }
 
-    /// Takes a header and gives it a cell. No place is free.
-    pub(crate) fn make_place(&self) -> Result<&Header, Refused> {
-        let header = match self.take_header() {
-            Some(header) => header,
-            None => self.take_header_let_go()?,
-        };
-        // SAFETY: the header was in the list of those that have no cell, or is new. The caller has
-        // looked whether there is a task to be had, and for a free place.
-        unsafe { self.give_cell_to(header) };
-        Ok(header)
-    }
-
     pub(crate) fn take_heap_cell(&self, layout: Layout) -> NonNull<u8> {
         self.local.heap_cells.set(self.local.heap_cells.get() + 1);
         self.local.heap_cells_total.set(self.local.heap_cells_total.get() + 1);
         // SAFETY: the size is not zero: the storage has room for a `JoinError`.
         let memory = unsafe { std::alloc::alloc(layout) };
         NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
-    }
-
-    /// Takes the header of a free place, and leaves its cell to others.
-    pub(crate) fn take_place_apart(&self) -> Option<&Header> {
-        let header = self.take_place()?;
-        // SAFETY: who is in the list of free places has a cell, and nothing is in it.
-        unsafe { self.take_cell_of(header) };
-        Some(header)
     }
 
     /// Gives a waiting task its turn: polls it, or drops it if it was aborted.
@@ -191,7 +170,7 @@ impl Arena {
         let mut cx = Context::from_waker(&waker);
         // SAFETY: invariants 1 and 2; the phase keeps everybody else away.
         let polled = unsafe { (header.operations.get().poll)(header.storage.get(), &mut cx) };
-        let count = match polled {
+        match polled {
             Polled::Pending => {
                 header.phase.set(Phase::Waiting);
                 if header.has_mark(ABORT) {
@@ -199,11 +178,15 @@ impl Arena {
                 }
                 return;
             }
-            Polled::Returned => &self.local.completed,
-            Polled::Panicked => &self.local.panicked,
-        };
-        count.set(count.get() + 1);
+            Polled::Returned => self.local.completed.set(self.local.completed.get() + 1),
+            Polled::Panicked => self.count_panic(),
+        }
         self.deliver(header);
+    }
+
+    #[cold]
+    fn count_panic(&self) {
+        self.local.panicked.set(self.local.panicked.get() + 1);
     }
 
     /// Drops the future of a waiting task, which ends as cancelled.
@@ -284,7 +267,7 @@ unsafe fn retire(header: NonNull<Header>) {
     // SAFETY: the header is not free before this call frees it; who has a header has its arena. The
     // storage is a cell, which is empty, by the caller's word.
     unsafe {
-        let (here, local) = (header.as_ref(), &header.as_ref().shared.as_ref().local);
+        let (here, local) = (header.as_ref(), &header.as_ref().arena().local);
         local.tasks_in_use.set(local.tasks_in_use.get() - 1);
         if !here.has_mark(HEAP) && is_alone(here) {
             free_place(header);
@@ -303,7 +286,7 @@ unsafe fn retire(header: NonNull<Header>) {
 unsafe fn retire_apart(header: NonNull<Header>) {
     // SAFETY: as in `retire`; a heap cell was allocated in `take_heap_cell` with this layout.
     unsafe {
-        let (here, shared) = (header.as_ref(), header.as_ref().shared.as_ref());
+        let (here, shared) = (header.as_ref(), header.as_ref().arena());
         if here.has_mark(HEAP) {
             shared.local.heap_cells.set(shared.local.heap_cells.get() - 1);
             std::alloc::dealloc(here.storage.get().as_ptr(), here.operations.get().layout);
@@ -357,20 +340,19 @@ impl<T> Claim<T> {
         self.task().is_none_or(|header| header.phase.get() == Phase::Stored)
     }
 
-    /// Remembers whom to wake. Returns whether the output is there by now.
+    /// Waits for the output and takes it.
     #[inline]
-    pub(crate) fn wake_when_stored(&self, cx: &Context<'_>) -> bool {
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
         let Some(header) = self.task() else {
-            return true;
+            return Poll::Ready(Err(self.take_without_task()));
         };
-        if !header.has_mark(JOINED) {
-            // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-            if let Some(waker) = unsafe { header.shared.as_ref() }.clone_own(cx.waker()) {
-                header.put_joiner(Joiner::Waker(waker));
-                return false;
-            }
+        if header.phase.get() != Phase::Stored && !wake_when_stored(header, cx) {
+            return Poll::Pending;
         }
-        replace_joiner(header, cx)
+        ready!(coop::poll_proceed(cx));
+        coop::spend();
+        // SAFETY: the output is stored, and stays so: only a claim's owner, who is here, takes it.
+        Poll::Ready(unsafe { self.take_stored() })
     }
 
     /// Has the end reported to a set, at once if the output is there.
@@ -405,11 +387,21 @@ impl<T> Claim<T> {
             return Err(self.take_without_task());
         };
         assert!(header.phase.get() == Phase::Stored, "an output is taken when it is there");
+        // SAFETY: the output is stored.
+        unsafe { self.take_stored() }
+    }
+
+    /// # Safety
+    ///
+    /// There is a task, and its output is stored.
+    #[inline]
+    unsafe fn take_stored(&mut self) -> Result<T, JoinError> {
+        let header = std::mem::replace(&mut self.header, TAKEN);
         // SAFETY: invariants 2 and 4. The output is moved out, so the storage is empty and the
         // claim is over; nothing of the arena is touched after `retire`.
         unsafe {
-            let output = header.storage.get().cast::<Result<T, JoinError>>().read();
-            retire(std::mem::replace(&mut self.header, TAKEN));
+            let output = header.as_ref().storage.get().cast::<Result<T, JoinError>>().read();
+            retire(header);
             output
         }
     }
@@ -455,6 +447,18 @@ unsafe fn detach(header: NonNull<Header>) {
     }
 }
 
+/// Remembers whom to wake. Returns whether the output is there by now.
+#[inline]
+fn wake_when_stored(header: &Header, cx: &Context<'_>) -> bool {
+    if !header.has_mark(JOINED) {
+        if let Some(waker) = header.arena().clone_own(cx.waker()) {
+            header.put_joiner(Joiner::Waker(waker));
+            return false;
+        }
+    }
+    replace_joiner(header, cx)
+}
+
 /// Remembers a waker that is another executor's, or in place of another one. Returns whether the
 /// output is there by now.
 #[cold]
@@ -483,8 +487,7 @@ pub(crate) fn abort(header: &Header) {
     match header.phase.get() {
         Phase::Waiting => {
             header.set_mark(ABORT);
-            // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-            unsafe { header.shared.as_ref() }.wake_header(header);
+            header.arena().wake_header(header);
         }
         Phase::Running => header.set_mark(ABORT),
         Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => {}

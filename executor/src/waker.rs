@@ -49,8 +49,7 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, dr
 unsafe fn clone(data: *const ()) -> RawWaker {
     // SAFETY: invariant 1, by the waker that is being cloned.
     let header = unsafe { &*data.cast::<Header>() };
-    if is_owner(header) && counts_plainly(header) {
-        header.references.set(header.references.get() + 1);
+    if is_owner(header) && counted_up(header) {
         return RawWaker::new(data, &VTABLE);
     }
     clone_elsewhere(header)
@@ -59,8 +58,7 @@ unsafe fn clone(data: *const ()) -> RawWaker {
 unsafe fn wake(data: *const ()) {
     // SAFETY: invariant 1, by the waker that is woken and dropped by this call.
     let header = unsafe { &*data.cast::<Header>() };
-    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-    if is_owner(header) && unsafe { header.shared.as_ref() }.wake_counted(header) {
+    if is_owner(header) && header.arena().wake_counted(header) {
         return;
     }
     // SAFETY: the waker's own reference is given to the call.
@@ -70,8 +68,7 @@ unsafe fn wake(data: *const ()) {
 unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: invariant 1, by the waker that is borrowed for the length of this call.
     let header = unsafe { &*data.cast::<Header>() };
-    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-    let shared = unsafe { header.shared.as_ref() };
+    let shared = header.arena();
     if is_owner(header) {
         shared.wake_header(header);
     } else {
@@ -82,26 +79,34 @@ unsafe fn wake_by_ref(data: *const ()) {
 unsafe fn drop_waker(data: *const ()) {
     // SAFETY: invariant 1, by the waker that is being dropped.
     let header = unsafe { &*data.cast::<Header>() };
-    if is_owner(header) && counts_plainly(header) {
-        header.references.set(header.references.get() - 1);
+    if is_owner(header) && counted_down(header) {
         return;
     }
     // SAFETY: the waker's own reference is given to the call.
     unsafe { release(NonNull::from(header)) };
 }
 
-/// Whether the owner may count one more or less in the plain half.
+/// Counts one more in the plain half, if the owner may. It changes by one only, so that the two
+/// ends need no more than to be looked for.
 #[inline]
-fn counts_plainly(header: &Header) -> bool {
-    header.phase.get() != Phase::Limbo && is_plain_small(header)
+fn counted_up(header: &Header) -> bool {
+    let references = header.references.get();
+    let may = header.phase.get() != Phase::Limbo && references != PLAIN_MAX;
+    if may {
+        header.references.set(references + 1);
+    }
+    may
 }
 
-/// Whether the plain half may go up or down by one.
+/// Counts one less, likewise.
 #[inline]
-fn is_plain_small(header: &Header) -> bool {
-    // One comparison for both sides.
-    let above_least = header.references.get().wrapping_add(PLAIN_MAX) as u32;
-    above_least < 2 * PLAIN_MAX as u32
+fn counted_down(header: &Header) -> bool {
+    let references = header.references.get();
+    let may = header.phase.get() != Phase::Limbo && references != -PLAIN_MAX;
+    if may {
+        header.references.set(references - 1);
+    }
+    may
 }
 
 #[cold]
@@ -148,8 +153,8 @@ unsafe fn release(header: NonNull<Header>) {
 fn is_owner(header: &Header) -> bool {
     // First: asking for a thread local may be a call, over which the less is kept the better.
     let here = OwnerId::current();
-    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena. `owner` never changes.
-    unsafe { header.shared.as_ref() }.owner == here
+    // `owner` never changes.
+    header.arena().owner == here
 }
 
 /// Lends the task its own waker for a poll. A borrow costs no reference: the executor keeps the
@@ -197,10 +202,10 @@ fn retain_on_owner(header: &Header) {
         retain_in_word(header);
         return;
     }
-    if !counts_plainly(header) {
+    if !counted_up(header) {
         move_to_word(header);
+        header.references.set(1);
     }
-    header.references.set(header.references.get() + 1);
 }
 
 /// Relaxed: nothing is published by a clone; what the clone is used for orders itself by its
@@ -228,10 +233,10 @@ unsafe fn release_on_owner(header: NonNull<Header>) {
     // SAFETY: invariant 1, by the reference that is being dropped.
     let here = unsafe { header.as_ref() };
     if here.phase.get() != Phase::Limbo {
-        if !counts_plainly(here) {
+        if !counted_down(here) {
             move_to_word(here);
+            here.references.set(-1);
         }
-        here.references.set(here.references.get() - 1);
         return;
     }
     // AcqRel: the header is reused, so what other threads did with it before must have happened.
@@ -345,8 +350,7 @@ impl Shared {
     /// half. The owner's thread only.
     #[inline]
     pub(crate) fn clone_own(&self, waker: &Waker) -> Option<Waker> {
-        let header = self.own(waker).filter(|header| counts_plainly(header))?;
-        header.references.set(header.references.get() + 1);
+        let header = self.own(waker).filter(|header| counted_up(header))?;
         // SAFETY: the table's functions are right for a pointer to a header, and a reference was
         // counted.
         Some(unsafe { Waker::from_raw(raw(header)) })
@@ -368,7 +372,8 @@ impl Shared {
     #[inline]
     fn wake_counted(&self, header: &Header) -> bool {
         let wakes = header.phase.get().takes_turns() && !header.queued.get();
-        if wakes && is_plain_small(header) {
+        // Who takes turns is not in limbo.
+        if wakes && header.references.get() != -PLAIN_MAX {
             header.references.set(header.references.get() - 1);
             self.append(header);
             return true;
@@ -447,7 +452,7 @@ pub(crate) fn is_alone(header: &Header) -> bool {
 pub(crate) unsafe fn finish(header: NonNull<Header>) {
     // SAFETY: the header is not free before this call frees it; who has a header has its arena.
     unsafe {
-        let (here, local) = (header.as_ref(), &header.as_ref().shared.as_ref().local);
+        let (here, local) = (header.as_ref(), &header.as_ref().arena().local);
         here.phase.set(Phase::Finished);
         local.headers_over.set(local.headers_over.get() + 1);
         settle(header);
