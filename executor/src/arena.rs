@@ -326,10 +326,6 @@ impl Arena {
         // SAFETY: the layout's size is not zero: it holds a `Shared`.
         let memory = NonNull::new(unsafe { alloc(plan.layout) })
             .ok_or(CreateError::OutOfMemory { bytes: plan.layout.size() })?;
-        for range in plan.huge(memory.addr().get()) {
-            // SAFETY: the range is within the allocation, which nobody uses yet.
-            unsafe { prefer_huge_pages(memory.as_ptr().with_addr(range.start), range.len()) };
-        }
         // SAFETY: both offsets are within the allocation.
         let (headers, cells) =
             unsafe { (memory.add(plan.headers_offset).cast(), memory.add(plan.cells_offset)) };
@@ -435,21 +431,6 @@ impl Arena {
         Some(self.header(index))
     }
 }
-
-/// Asks for huge pages. A kernel that has none gives small ones, so its answer is not looked at.
-///
-/// # Safety
-///
-/// The memory is the caller's, and begins and ends at pages.
-#[cfg(all(target_os = "linux", target_arch = "x86_64", not(loom)))]
-unsafe fn prefer_huge_pages(start: *mut u8, bytes: usize) {
-    // SAFETY: the caller's word; this advice changes nothing of what the memory holds.
-    unsafe { libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE) };
-}
-
-/// Only where it was measured. With other sizes of pages a huge one may be 512 MiB.
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(loom))))]
-unsafe fn prefer_huge_pages(_: *mut u8, _: usize) {}
 
 impl Drop for Arena {
     fn drop(&mut self) {
