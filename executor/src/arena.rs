@@ -202,7 +202,7 @@ impl Shared {
     /// The header has a cell, and nothing refers to it or to a value in it any more.
     pub(crate) unsafe fn take_cell_of(&self, header: &Header) {
         let cell = header.storage.get();
-        // SAFETY: the cell is the header's, at least 64 bytes large and aligned to as many.
+        // SAFETY: the cell is the header's, at least 32 bytes large and aligned to as many.
         unsafe { cell.cast().write(self.local.free_cell.get()) };
         self.local.free_cell.set(Some(cell));
     }

@@ -5,9 +5,11 @@ use std::alloc::Layout;
 use crate::arena::{CLOSED, Header, Shared};
 use crate::options::Options;
 
-/// The alignment of a cell, and what its size is rounded up to: a cache line, so that two tasks
-/// never share one.
+/// The most a future in a cell may be aligned to, and what a cell's size is rounded up to: a cache
+/// line, so that a task never has a part of one more than it needs.
 pub(crate) const CELL_ALIGN: usize = 64;
+/// The smallest cell, half a line. What must be aligned to more than that is larger than it.
+const CELL_BYTES_MIN: usize = 32;
 
 /// The sizes and offsets of a `Shared`, the headers and the cells.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +32,10 @@ impl Plan {
             return None;
         }
         let task_bytes = usize::try_from(options.task_bytes).ok()?;
-        let cell_bytes = task_bytes.checked_next_multiple_of(CELL_ALIGN)?;
+        let cell_bytes = match task_bytes {
+            0..=CELL_BYTES_MIN => CELL_BYTES_MIN,
+            _ => task_bytes.checked_next_multiple_of(CELL_ALIGN)?,
+        };
         let cells_bytes = cell_bytes.checked_mul(usize::try_from(options.tasks).ok()?)?;
         let headers_array = Layout::array::<Header>(usize::try_from(headers).ok()?).ok()?;
         let cells_array = Layout::from_size_align(cells_bytes, CELL_ALIGN).ok()?;

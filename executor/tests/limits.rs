@@ -60,6 +60,8 @@ fn memory_bytes_grows_with_both_limits() {
     assert_eq!(bytes(1000, 100), bytes(1000, 128));
     assert_eq!(bytes(1001, 128) - bytes(1000, 128), 128 + 2 * 64);
     assert_eq!(bytes(1000, 192) - bytes(1000, 128), 64_000);
+    assert_eq!(bytes(1000, 1), bytes(1000, 32));
+    assert_eq!(bytes(1000, 33) - bytes(1000, 32), 32_000);
 }
 
 #[test]
@@ -139,6 +141,30 @@ fn futures_are_aligned_in_cells_and_on_the_heap() {
         assert_eq!(executor.statistics().heap_cells_now, 1);
         run_all(&executor);
         assert_eq!((output_of(in_cell).unwrap(), output_of(on_heap).unwrap()), (1, 2));
+    }
+}
+
+#[test]
+fn the_smallest_cells_hold_small_futures_only_and_each_its_own() {
+    #[repr(align(64))]
+    struct Line(u8);
+    let executor = executor_of(Options { tasks: 16, task_bytes: 32, oversized: Oversized::Heap });
+    let small = |value: u64| {
+        let words = [value; 3];
+        poll_fn(move |_| Poll::Ready(words.iter().sum::<u64>()))
+    };
+    let tasks: Vec<_> = (0..15).map(|value| executor.spawn(small(value))).collect();
+    assert_eq!(executor.statistics().heap_cells_now, 0);
+    let line = Line(7);
+    let aligned = executor.spawn(poll_fn(move |_| {
+        assert!((&raw const line).addr().checked_rem(64) == Some(0));
+        Poll::Ready(line.0)
+    }));
+    assert_eq!(executor.statistics().heap_cells_now, 1);
+    run_all(&executor);
+    assert_eq!(output_of(aligned).unwrap(), 7);
+    for (value, task) in (0..).zip(tasks) {
+        assert_eq!(output_of(task).unwrap(), 3 * value);
     }
 }
 
