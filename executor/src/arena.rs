@@ -8,13 +8,13 @@
 //!    holds one until its last waker and join handle are gone. So whoever has an `&Arena`, a waker
 //!    or a join handle may read `Shared` and the header.
 //! 2. Headers below `headers_touched` are initialised and stay so; nothing above is read.
-//! 3. A cell is in exactly one place: above `cells_touched`, in the free list, or at a task. Its
-//!    first bytes are the link of the free list only while it is in there.
+//! 3. A cell is in exactly one place: above `cells_touched`, in the list of free cells, or at a
+//!    header: that of a task without the mark `HEAP`, or one in the list of free places. Its first
+//!    bytes are the link of the list of free cells only while it is in there.
 //! 4. Plain cells (`Cell`) are read and written by the owner's thread only; another thread touches
 //!    the atomics, and the fields that never change after creation.
 #![allow(unsafe_code)]
 
-use std::alloc::Layout;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -22,7 +22,11 @@ use std::sync::atomic::Ordering::AcqRel;
 
 use crate::error::CreateError;
 use crate::joiner::Joiner;
+use crate::local::Local;
 use crate::options::{Options, Oversized, Unpark};
+use crate::phase::{JOINED, Phase};
+use crate::plan::Plan;
+use crate::refused::Refused;
 use crate::sync::{
     AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Cell, Life, OwnerId, alloc, dealloc,
 };
@@ -34,52 +38,6 @@ pub(crate) const MAIN: u32 = 0;
 pub(crate) const NONE: u32 = u32::MAX;
 /// In place of the remote stack's first header: the executor is gone, nothing is pushed any more.
 pub(crate) const CLOSED: u32 = u32::MAX - 1;
-/// The alignment of a cell, and what its size is rounded up to: a cache line, so that two tasks
-/// never share one.
-pub(crate) const CELL_ALIGN: usize = 64;
-
-/// Where a task is in its life. Only the owner's thread reads or changes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// No task. Nobody refers to the header; it is in the free list and in no other list.
-    Free,
-    /// The main future's header, until the arena closes. Never has storage.
-    Main,
-    /// The storage holds the future and nobody is using it.
-    Waiting,
-    /// The future is being polled. Its storage must not be touched by anybody else.
-    Running,
-    /// The future or its output is being dropped. May not be woken, aborted or taken any more.
-    Ending,
-    /// The storage holds the output, and a join handle exists that will take or drop it.
-    Stored,
-    /// No storage, no join handle. Holds only while the header is still in the run queue; wakers
-    /// may still be counted in two places.
-    Finished,
-    /// No storage, not in the run queue, and all references are counted in `word`: wakers are kept
-    /// of a finished task.
-    Limbo,
-}
-
-impl Phase {
-    /// Whether waking queues the header: its task, or the main future, has another turn.
-    #[inline]
-    pub(crate) fn takes_turns(self) -> bool {
-        match self {
-            Phase::Waiting | Phase::Running | Phase::Main => true,
-            Phase::Free | Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => false,
-        }
-    }
-}
-
-/// A join handle exists. It keeps the header from being finished, so it is not counted as a
-/// reference.
-pub(crate) const HANDLE: u8 = 1;
-/// The future is to be dropped instead of polled.
-pub(crate) const ABORT: u8 = 2;
-/// The storage is an allocation of its own and not a cell.
-pub(crate) const HEAP: u8 = 4;
 
 /// One task's fixed part: a cache line.
 #[repr(C, align(64))]
@@ -94,7 +52,7 @@ pub(crate) struct Header {
     pub(crate) phase: Cell<Phase>,
     /// In the run queue.
     pub(crate) queued: Cell<bool>,
-    /// `HANDLE`, `ABORT`, `HEAP`.
+    /// `HANDLE`, `ABORT`, `HEAP`, `JOINED`.
     pub(crate) marks: Cell<u8>,
     /// In the remote stack, or about to be pushed.
     pub(crate) remote_queued: AtomicBool,
@@ -103,17 +61,26 @@ pub(crate) struct Header {
     /// References counted by all threads, and whether they are all there are: see `waker.rs`.
     pub(crate) word: AtomicIsize,
     /// Whom to tell when the output is stored.
-    pub(crate) joiner: Cell<Joiner>,
+    joiner: Cell<Joiner>,
 }
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Header>() == 64, "a header is one cache line");
 
 impl Header {
+    /// Who has a header has its arena.
+    #[inline]
+    pub(crate) fn arena(&self) -> &Shared {
+        // SAFETY: invariant 1: who can look at the header holds its pin, or what keeps it.
+        unsafe { self.shared.as_ref() }
+    }
+
+    #[inline]
     pub(crate) fn has_mark(&self, mark: u8) -> bool {
         self.marks.get() & mark != 0
     }
 
+    #[inline]
     pub(crate) fn set_mark(&self, mark: u8) {
         self.marks.set(self.marks.get() | mark);
     }
@@ -121,9 +88,18 @@ impl Header {
     /// Puts in whom to tell, where nobody is: spares a look at what is replaced.
     #[inline]
     pub(crate) fn put_joiner(&self, joiner: Joiner) {
+        self.set_mark(JOINED);
         std::mem::forget(self.joiner.replace(joiner));
     }
 
+    /// Takes out whom to tell.
+    #[inline]
+    pub(crate) fn take_joiner(&self) -> Joiner {
+        self.clear_mark(JOINED);
+        self.joiner.take()
+    }
+
+    #[inline]
     pub(crate) fn clear_mark(&self, mark: u8) {
         self.marks.set(self.marks.get() & !mark);
     }
@@ -147,6 +123,10 @@ pub(crate) struct Shared {
 pub(crate) struct Link(Cell<Option<NonNull<Header>>>);
 
 impl Link {
+    pub(crate) fn none() -> Link {
+        Link(Cell::new(None))
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> Option<&Header> {
         // SAFETY: links are in `Local`, so in the arena, and set to headers of the same arena, which
@@ -160,39 +140,6 @@ impl Link {
     }
 }
 
-/// The owner's part of `Shared`, on lines no other thread reads.
-#[repr(C, align(128))]
-pub(crate) struct Local {
-    pub(crate) queue_head: Link,
-    pub(crate) queue_tail: Link,
-    free_cell: Cell<Option<NonNull<u8>>>,
-    free_header: Cell<u32>,
-    cells_touched: Cell<u32>,
-    headers_touched: Cell<u32>,
-    /// Headers in use that are no task's: the main future's, and those of finished tasks.
-    pub(crate) headers_over: Cell<u32>,
-    pub(crate) tasks_in_use: Cell<u32>,
-    pub(crate) tasks_high: Cell<u32>,
-    /// How many tasks may exist: none while closing.
-    pub(crate) tasks_max: Cell<u32>,
-    pub(crate) heap_cells: Cell<u32>,
-    /// Tasks are being dropped for good: none is accepted any more.
-    pub(crate) closing: Cell<bool>,
-    /// The arena is closed: a header that becomes free gives up its pin.
-    closed: Cell<bool>,
-    pub(crate) running: Cell<bool>,
-    /// The round of turns is to end after the current one.
-    pub(crate) cut_short: Cell<bool>,
-    pub(crate) spawned: Cell<u64>,
-    pub(crate) completed: Cell<u64>,
-    pub(crate) panicked: Cell<u64>,
-    pub(crate) cancelled: Cell<u64>,
-    pub(crate) refused: Cell<u64>,
-    pub(crate) polls: Cell<u64>,
-    pub(crate) wakes_remote: Cell<u64>,
-    pub(crate) heap_cells_total: Cell<u64>,
-}
-
 /// The part of `Shared` that other threads write.
 #[repr(C, align(128))]
 pub(crate) struct Remote {
@@ -201,39 +148,6 @@ pub(crate) struct Remote {
     /// `unpark` was called since the owner last prepared to wait.
     pub(crate) notified: AtomicBool,
     pins: AtomicUsize,
-}
-
-/// Where everything lies in the allocation: computed here, used by `Arena::new`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) layout: Layout,
-    pub(crate) tasks: u32,
-    pub(crate) headers: u32,
-    pub(crate) cell_bytes: usize,
-    headers_offset: usize,
-    cells_offset: usize,
-}
-
-impl Plan {
-    /// `None` if it does not fit an address space, or header numbers do not fit their type.
-    pub(crate) fn of(options: &Options) -> Option<Plan> {
-        // One header a task, as many again for finished tasks of which a waker is kept, and the
-        // main future's. The two highest numbers are taken: `NONE` and `CLOSED`.
-        let headers = options.tasks.checked_mul(2)?.checked_add(1)?;
-        if headers >= CLOSED {
-            return None;
-        }
-        let task_bytes = usize::try_from(options.task_bytes).ok()?;
-        let cell_bytes = task_bytes.checked_next_multiple_of(CELL_ALIGN)?;
-        let cells_bytes = cell_bytes.checked_mul(usize::try_from(options.tasks).ok()?)?;
-        let headers_array = Layout::array::<Header>(usize::try_from(headers).ok()?).ok()?;
-        let cells_array = Layout::from_size_align(cells_bytes, CELL_ALIGN).ok()?;
-        let (layout, headers_offset) = Layout::new::<Shared>().extend(headers_array).ok()?;
-        let (layout, cells_offset) = layout.extend(cells_array).ok()?;
-        let layout = layout.pad_to_align();
-        let tasks = options.tasks;
-        Some(Plan { layout, tasks, headers, cell_bytes, headers_offset, cells_offset })
-    }
 }
 
 impl Shared {
@@ -261,51 +175,76 @@ impl Shared {
         self.local.headers_touched.get()
     }
 
-    /// Takes a cell. The caller has made sure that fewer tasks than cells exist.
+    /// Gives a header a cell that has none.
+    ///
+    /// # Safety
+    ///
+    /// The header is free and has no cell, there are fewer tasks than cells, and no place is free.
     #[inline]
-    pub(crate) fn take_cell(&self) -> NonNull<u8> {
+    pub(crate) unsafe fn give_cell_to(&self, header: &Header) {
         if let Some(cell) = self.local.free_cell.get() {
             // SAFETY: invariant 3, a cell in the free list begins with its link.
             self.local.free_cell.set(unsafe { cell.cast().read() });
-            return cell;
+            header.storage.set(cell);
+            return;
         }
         let index = self.local.cells_touched.get();
         assert!(index < self.plan.tasks, "a cell is taken only when a task is free");
         self.local.cells_touched.set(index + 1);
         // SAFETY: the index is below the number of cells, so the result is within the allocation.
-        unsafe { self.cells.add(index as usize * self.plan.cell_bytes) }
+        header.storage.set(unsafe { self.cells.add(index as usize * self.plan.cell_bytes) });
     }
 
-    /// Gives a cell back.
+    /// Takes the cell of a header.
     ///
     /// # Safety
     ///
-    /// The cell was taken from this arena, and nothing refers to it or to a value in it any more.
-    #[inline]
-    pub(crate) unsafe fn give_cell(&self, cell: NonNull<u8>) {
-        // SAFETY: the cell is the caller's, at least 64 bytes large and aligned to as many.
+    /// The header has a cell, and nothing refers to it or to a value in it any more.
+    pub(crate) unsafe fn take_cell_of(&self, header: &Header) {
+        let cell = header.storage.get();
+        // SAFETY: the cell is the header's, at least 32 bytes large and aligned to as many.
         unsafe { cell.cast().write(self.local.free_cell.get()) };
         self.local.free_cell.set(Some(cell));
     }
 }
 
-/// Frees a header that nobody refers to any more: to the free list, or to its pin's end.
+/// Frees a header that nobody refers to any more, with its cell: to the list of free places, or to
+/// its pin's end.
 ///
 /// # Safety
 ///
-/// On the owner's thread. The header is in no list, holds no storage, and no waker or join handle
-/// of it is left but the one that is being dropped, which does not touch it again. Unless the
+/// On the owner's thread. The header is in no list, its cell holds nothing, and no waker or join
+/// handle of it is left but the one that is being dropped, which does not touch it again. Unless the
 /// caller has an `&Arena`, nothing of the arena may be touched afterwards.
 #[inline]
-pub(crate) unsafe fn free_header(header: NonNull<Header>) {
+pub(crate) unsafe fn free_place(header: NonNull<Header>) {
+    // SAFETY: the caller's word.
+    unsafe { free_to(header, |local| &local.free_place) };
+}
+
+/// As `free_place`, of a header that has no cell.
+///
+/// # Safety
+///
+/// As `free_place`.
+unsafe fn free_header(header: NonNull<Header>) {
+    // SAFETY: the caller's word.
+    unsafe { free_to(header, |local| &local.free_header) };
+}
+
+/// # Safety
+///
+/// As `free_place` or `free_header`, by the list.
+#[inline]
+unsafe fn free_to(header: NonNull<Header>, list: impl FnOnce(&Local) -> &Cell<u32>) {
     // SAFETY: invariant 1, the header's pin is still held. The references end before `unpin`.
     let shared = unsafe {
         let shared = header.as_ref().shared;
         let (header, local) = (header.as_ref(), &shared.as_ref().local);
         header.phase.set(Phase::Free);
         if !local.closed.get() {
-            header.next.set(local.free_header.get());
-            local.free_header.set(shared.as_ref().index_of(NonNull::from(header)));
+            let index = shared.as_ref().index_of(NonNull::from(header));
+            header.next.set(list(local).replace(index));
             return;
         }
         shared
@@ -416,17 +355,53 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Takes a header: `None` if all are in use, some of them possibly in the remote stack.
+    /// Takes a header with its cell, if one is free.
+    #[inline]
+    pub(crate) fn take_place(&self) -> Option<&Header> {
+        self.take_from(&self.local.free_place)
+    }
+
+    /// Takes a header that has no cell: `None` if all are in use, some of them possibly in the
+    /// remote stack. Of those that have one none is looked at.
     #[inline]
     pub(crate) fn take_header(&self) -> Option<&Header> {
-        let free = self.local.free_header.get();
-        let header = if free != NONE {
-            let header = self.header(free);
-            self.local.free_header.set(header.next.replace(NONE));
-            header
-        } else {
-            self.touch_header()?
+        self.take_free_header().or_else(|| self.touch_header())
+    }
+
+    /// As `take_header`, of those that were in use before.
+    #[inline]
+    pub(crate) fn take_free_header(&self) -> Option<&Header> {
+        self.take_from(&self.local.free_header)
+    }
+
+    #[inline]
+    fn take_from(&self, list: &Cell<u32>) -> Option<&Header> {
+        let free = list.get();
+        if free == NONE {
+            return None;
+        }
+        let header = self.header(free);
+        list.set(header.next.replace(NONE));
+        Some(header)
+    }
+
+    /// Takes a header and gives it a cell. No place is free.
+    pub(crate) fn make_place(&self) -> Result<&Header, Refused> {
+        let header = match self.take_header() {
+            Some(header) => header,
+            None => self.take_header_let_go()?,
         };
+        // SAFETY: the header was in the list of those that have no cell, or is new. The caller has
+        // looked whether there is a task to be had, and for a free place.
+        unsafe { self.give_cell_to(header) };
+        Ok(header)
+    }
+
+    /// Takes the header of a free place, and leaves its cell to others.
+    pub(crate) fn take_place_apart(&self) -> Option<&Header> {
+        let header = self.take_place()?;
+        // SAFETY: who is in the list of free places has a cell, and nothing is in it.
+        unsafe { self.take_cell_of(header) };
         Some(header)
     }
 
@@ -466,35 +441,5 @@ impl Drop for Arena {
         // SAFETY: the arena's own pin, and those of the free headers, which nobody else gives up. A
         // header another thread frees after `close` is still counted as in use here.
         unsafe { unpin(self.0, pins_free as usize + 1) };
-    }
-}
-
-impl Local {
-    fn new(tasks_max: u32) -> Local {
-        Local {
-            queue_head: Link(Cell::new(None)),
-            queue_tail: Link(Cell::new(None)),
-            free_cell: Cell::new(None),
-            free_header: Cell::new(NONE),
-            cells_touched: Cell::new(0),
-            headers_touched: Cell::new(0),
-            headers_over: Cell::new(0),
-            tasks_in_use: Cell::new(0),
-            tasks_high: Cell::new(0),
-            tasks_max: Cell::new(tasks_max),
-            heap_cells: Cell::new(0),
-            closing: Cell::new(false),
-            closed: Cell::new(false),
-            running: Cell::new(false),
-            cut_short: Cell::new(false),
-            spawned: Cell::new(0),
-            completed: Cell::new(0),
-            panicked: Cell::new(0),
-            cancelled: Cell::new(0),
-            refused: Cell::new(0),
-            polls: Cell::new(0),
-            wakes_remote: Cell::new(0),
-            heap_cells_total: Cell::new(0),
-        }
     }
 }

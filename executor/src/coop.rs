@@ -24,20 +24,19 @@ pub const BUDGET: u32 = 128;
 /// when it ends.
 const REFUSALS_MAX: u32 = 4096;
 
-/// No poll is going on.
-const UNLIMITED: u32 = u32::MAX;
+/// No poll is going on. What is charged then never gets near zero.
+const UNLIMITED: i64 = i64::MAX;
 
 thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(UNLIMITED) };
-    // Of this poll, once the budget is spent.
-    static REFUSED: Cell<u32> = const { Cell::new(0) };
+    /// Leaf operations that may be ready still; below zero, the refusals of this poll.
+    static LEFT: Cell<i64> = const { Cell::new(UNLIMITED) };
 }
 
 /// Whether a leaf operation may look if it is ready. `Pending` means the budget is spent; the task
 /// was woken.
 #[inline]
 pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
-    if LEFT.with(Cell::get) != 0 {
+    if LEFT.with(Cell::get) > 0 {
         return Poll::Ready(());
     }
     refuse(cx)
@@ -45,12 +44,12 @@ pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
 
 #[cold]
 fn refuse(cx: &mut Context<'_>) -> Poll<()> {
-    let refused = REFUSED.get() + 1;
-    if refused > REFUSALS_MAX {
+    let left = LEFT.get() - 1;
+    if left < -i64::from(REFUSALS_MAX) {
         reset();
         return Poll::Ready(());
     }
-    REFUSED.set(refused);
+    LEFT.set(left);
     cx.waker().wake_by_ref();
     Poll::Pending
 }
@@ -58,22 +57,14 @@ fn refuse(cx: &mut Context<'_>) -> Poll<()> {
 /// Charges one leaf operation that was ready.
 #[inline]
 pub fn spend() {
-    LEFT.with(|budget| {
-        let left = budget.get();
-        if left != UNLIMITED && left != 0 {
-            budget.set(left - 1);
-            if left == 1 {
-                REFUSED.set(0);
-            }
-        }
-    });
+    LEFT.with(|left| left.set(left.get() - 1));
 }
 
 /// Begins a poll with a full budget.
 #[inline]
 pub fn reset() {
     // `with` and not `set`, here and below: the compiler does not always inline the latter.
-    LEFT.with(|left| left.set(BUDGET));
+    LEFT.with(|left| left.set(i64::from(BUDGET)));
 }
 
 /// Ends a poll: what runs on the thread until the next [`reset`] is not limited.

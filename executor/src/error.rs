@@ -68,7 +68,7 @@ pub enum SpawnError {
         bytes: usize,
         /// What it must be aligned to; a cell is aligned to 64.
         align: usize,
-        /// What a cell has: `Options::task_bytes`, rounded up to a multiple of 64.
+        /// What a cell has: `Options::task_bytes`, rounded up to 32 or to a multiple of 64.
         task_bytes: usize,
     },
     /// There is a free cell, but the wakers and abort handles that are kept of finished tasks hold

@@ -4,12 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::task::Waker;
 
-use crate::arena::{ABORT, Arena, Header, Phase, Plan};
+use crate::arena::{Arena, Header};
 use crate::contain::discard;
 use crate::coop;
 use crate::error::{CreateError, SpawnError};
 use crate::join::JoinHandle;
 use crate::options::{Options, Unpark};
+use crate::phase::{ABORT, Phase};
+use crate::plan::Plan;
 use crate::refused::Refused;
 use crate::statistics::Statistics;
 use crate::waker::new_waker;

@@ -5,12 +5,11 @@ use std::future::Future;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
-use crate::coop;
 use crate::error::JoinError;
 use crate::joiner::Member;
-use crate::task::{Claim, abort, is_over};
+use crate::task::{Claim, abort};
 use crate::waker::Reference;
 
 /// A task's other end: a future of its output.
@@ -26,16 +25,7 @@ use crate::waker::Reference;
 ///
 /// Polling it again after it gave its output panics.
 pub struct JoinHandle<T> {
-    state: State<T>,
-}
-
-enum State<T> {
-    /// The task exists.
-    Claimed(Claim<T>),
-    /// There never was a task: the executor was shutting down.
-    Refused,
-    /// The output was given.
-    Taken,
+    claim: Claim<T>,
 }
 
 // A claim is a right to a value and no access to it: a panic elsewhere leaves nothing of it broken.
@@ -45,56 +35,40 @@ impl<T> RefUnwindSafe for JoinHandle<T> {}
 impl<T> JoinHandle<T> {
     #[inline]
     pub(crate) fn claimed(claim: Claim<T>) -> JoinHandle<T> {
-        JoinHandle { state: State::Claimed(claim) }
+        JoinHandle { claim }
     }
 
     pub(crate) fn cancelled() -> JoinHandle<T> {
-        JoinHandle { state: State::Refused }
+        JoinHandle { claim: Claim::refused() }
     }
 
     /// Has the task's future dropped at its next turn instead of polled, or, called by the task
     /// itself, after its current poll, unless that ends the task. The handle then gives a
     /// [`JoinError`] that says it was cancelled. A task that has finished keeps its output.
     pub fn abort(&self) {
-        match &self.state {
-            State::Claimed(claim) => claim.abort(),
-            State::Refused | State::Taken => {}
-        }
+        self.claim.abort();
     }
 
     /// A handle that can only abort the task and ask whether it is over; any number may exist, and
     /// outlive this one.
     pub fn abort_handle(&self) -> AbortHandle {
-        match &self.state {
-            State::Claimed(claim) => AbortHandle { task: Some(claim.reference()) },
-            State::Refused | State::Taken => AbortHandle { task: None },
-        }
+        AbortHandle { task: self.claim.reference() }
     }
 
     /// Has the end reported to a set, at once if there was one. The waker is to be woken.
     pub(crate) fn report_to(&self, member: Rc<Member>) -> Option<Waker> {
-        match &self.state {
-            State::Claimed(claim) => claim.report_to(member),
-            State::Refused | State::Taken => member.finished(),
-        }
+        self.claim.report_to(member)
     }
 
     /// The output of a task that has finished.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<T, JoinError> {
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Claimed(claim) => claim.take(),
-            State::Refused => Err(JoinError::cancelled()),
-            State::Taken => panic!("a join handle was polled after it gave its output"),
-        }
+        self.claim.take()
     }
 
     /// Whether the task is over and awaiting the handle would not wait.
     pub fn is_finished(&self) -> bool {
-        match &self.state {
-            State::Claimed(claim) => claim.is_stored(),
-            State::Refused | State::Taken => true,
-        }
+        self.claim.is_over()
     }
 }
 
@@ -103,18 +77,7 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &self.state {
-            State::Claimed(claim) => {
-                if !claim.is_stored() && !claim.wake_when_stored(cx) {
-                    return Poll::Pending;
-                }
-            }
-            State::Refused => return Poll::Ready(self.take()),
-            State::Taken => panic!("a join handle was polled after it gave its output"),
-        }
-        ready!(coop::poll_proceed(cx));
-        coop::spend();
-        Poll::Ready(self.take())
+        self.claim.poll_take(cx)
     }
 }
 
@@ -165,7 +128,7 @@ impl AbortHandle {
     /// Whether the task has returned, panicked or been dropped. Its output may be waiting for the
     /// join handle.
     pub fn is_finished(&self) -> bool {
-        self.task.as_ref().is_none_or(|task| is_over(task.header()))
+        self.task.as_ref().is_none_or(|task| task.header().phase.get().is_over())
     }
 }
 

@@ -16,21 +16,6 @@ pub(crate) enum Joiner {
 
 impl Joiner {
     pub(crate) const NOBODY: Joiner = Joiner::Member(None);
-
-    #[inline]
-    pub(crate) fn is_nobody(&self) -> bool {
-        matches!(self, Joiner::Member(None))
-    }
-
-    /// Tells it. The waker, if there is one, is to be woken.
-    #[inline]
-    pub(crate) fn told(self) -> Option<Waker> {
-        match self {
-            Joiner::Waker(waker) => Some(waker),
-            Joiner::Member(None) => None,
-            Joiner::Member(Some(member)) => member.finished(),
-        }
-    }
 }
 
 impl Default for Joiner {

@@ -33,6 +33,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
+mod admission;
 mod arena;
 mod contain;
 pub mod coop;
@@ -41,7 +42,10 @@ mod executor;
 mod join;
 mod join_set;
 mod joiner;
+mod local;
 mod options;
+mod phase;
+mod plan;
 mod queue;
 mod refused;
 mod statistics;

@@ -16,7 +16,7 @@ pub struct Options {
     /// How many tasks may exist at once: running, waiting, or finished with an output not yet
     /// taken.
     pub tasks: u32,
-    /// How many bytes the future of a task, and later its output, may have. Rounded up to a
+    /// How many bytes the future of a task, and later its output, may have. Rounded up to 32 or to a
     /// multiple of 64. An output is stored as `Result<T, JoinError>`.
     pub task_bytes: u32,
     /// What happens to a future that is larger than `task_bytes`, or aligned to more than 64.

@@ -3,7 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::arena::{Arena, Header, NONE, Phase, Shared};
+use crate::arena::{Arena, Header, NONE, Shared};
+use crate::phase::Phase;
 
 impl Shared {
     /// Queues a task that was woken, unless it is queued already or over.

@@ -19,31 +19,22 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-use crate::arena::{ABORT, Arena, CELL_ALIGN, HANDLE, HEAP, Header, Phase, Shared};
+use crate::admission::Vacancy;
+use crate::arena::{Arena, Header, Shared, free_place};
 use crate::contain::{contained, discard};
 use crate::coop;
-use crate::error::{JoinError, SpawnError};
+use crate::error::JoinError;
 use crate::joiner::{Joiner, Member};
-use crate::options::Oversized;
-use crate::refused::Refused;
-use crate::waker::{Reference, finish, lend_waker};
+use crate::phase::{ABORT, HANDLE, HEAP, JOINED, Phase};
+use crate::waker::{Reference, finish, is_alone, lend_waker};
 
 /// What the header's storage holds.
 #[repr(C)]
-union Storage<F: Future> {
+pub(crate) union Storage<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<Result<F::Output, JoinError>>,
-}
-
-/// A header and a storage that are taken for a task and hold nothing yet: it must be placed in them,
-/// or they are lost.
-pub(crate) struct Vacancy<'a, F> {
-    header: &'a Header,
-    storage: NonNull<u8>,
-    marks: u8,
-    future: PhantomData<F>,
 }
 
 /// What a poll left in the storage.
@@ -140,41 +131,6 @@ unsafe fn drop_output<F: Future>(storage: NonNull<u8>) {
 }
 
 impl Arena {
-    /// Takes a header and a storage for a future of type `F`. It comes before the future is moved,
-    /// which then moves once, and is dropped by the caller if there is no room.
-    #[inline(always)]
-    pub(crate) fn admit<F>(&self) -> Result<Vacancy<'_, F>, Refused>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        let layout = const { Layout::new::<Storage<F>>() };
-        let local = &self.local;
-        let tasks = local.tasks_in_use.get();
-        if tasks >= local.tasks_max.get() {
-            return Err(self.refuse_full());
-        }
-        let fits = layout.size() <= self.plan.cell_bytes && layout.align() <= CELL_ALIGN;
-        if !fits && self.oversized == Oversized::Refuse {
-            return Err(self.refuse_large(layout));
-        }
-        let header = match self.take_header() {
-            Some(header) => header,
-            None => self.take_header_let_go()?,
-        };
-        local.tasks_in_use.set(tasks + 1);
-        if tasks >= local.tasks_high.get() {
-            local.tasks_high.set(tasks + 1);
-        }
-        local.spawned.set(local.spawned.get() + 1);
-        let (storage, marks) = if fits {
-            (self.take_cell(), HANDLE)
-        } else {
-            (self.take_heap_cell(layout), HANDLE | HEAP)
-        };
-        Ok(Vacancy { header, storage, marks, future: PhantomData })
-    }
-
     /// Makes a task of a future and queues it.
     #[inline(always)]
     pub(crate) fn place<F>(&self, vacancy: &Vacancy<'_, F>, future: F) -> Claim<F::Output>
@@ -184,28 +140,15 @@ impl Arena {
     {
         let header = vacancy.header;
         // SAFETY: the storage is the task's alone, large enough and aligned for an `F`.
-        unsafe { vacancy.storage.cast::<F>().write(future) };
+        unsafe { header.storage.get().cast::<F>().write(future) };
         header.operations.set(const { &Typed::<F>::OPERATIONS });
-        header.storage.set(vacancy.storage);
         header.marks.set(vacancy.marks);
         header.phase.set(Phase::Waiting);
         self.append(header);
         Claim { header: NonNull::from(header), output: PhantomData }
     }
 
-    /// Looks for a header among those whose last waker another thread dropped.
-    #[cold]
-    fn take_header_let_go(&self) -> Result<&Header, Refused> {
-        self.drain_remote();
-        self.take_header().ok_or_else(|| {
-            // One is the main future's.
-            let kept = self.headers_in_use() - self.local.tasks_in_use.get() - 1;
-            self.refuse(SpawnError::WakersKept { kept, limit: self.plan.tasks })
-        })
-    }
-
-    #[cold]
-    fn take_heap_cell(&self, layout: Layout) -> NonNull<u8> {
+    pub(crate) fn take_heap_cell(&self, layout: Layout) -> NonNull<u8> {
         self.local.heap_cells.set(self.local.heap_cells.get() + 1);
         self.local.heap_cells_total.set(self.local.heap_cells_total.get() + 1);
         // SAFETY: the size is not zero: the storage has room for a `JoinError`.
@@ -227,7 +170,7 @@ impl Arena {
         let mut cx = Context::from_waker(&waker);
         // SAFETY: invariants 1 and 2; the phase keeps everybody else away.
         let polled = unsafe { (header.operations.get().poll)(header.storage.get(), &mut cx) };
-        let count = match polled {
+        match polled {
             Polled::Pending => {
                 header.phase.set(Phase::Waiting);
                 if header.has_mark(ABORT) {
@@ -235,11 +178,15 @@ impl Arena {
                 }
                 return;
             }
-            Polled::Returned => &self.local.completed,
-            Polled::Panicked => &self.local.panicked,
-        };
-        count.set(count.get() + 1);
+            Polled::Returned => self.local.completed.set(self.local.completed.get() + 1),
+            Polled::Panicked => self.count_panic(),
+        }
         self.deliver(header);
+    }
+
+    #[cold]
+    fn count_panic(&self) {
+        self.local.panicked.set(self.local.panicked.get() + 1);
     }
 
     /// Drops the future of a waiting task, which ends as cancelled.
@@ -255,52 +202,98 @@ impl Arena {
     /// Leaves the output to the join handle and wakes who awaits it, or drops it if there is none.
     #[inline]
     fn deliver(&self, header: &Header) {
-        if header.has_mark(HANDLE) {
-            header.phase.set(Phase::Stored);
-            if let Some(waker) = header.joiner.take().told() {
-                self.wake_waker(waker);
-            }
+        let marks = header.marks.get();
+        if marks & HANDLE == 0 {
+            self.drop_unclaimed(header);
             return;
         }
-        header.phase.set(Phase::Ending);
-        // SAFETY: invariants 1 and 2; the phase keeps everybody else away, and nothing is left in
-        // the storage when it is released.
-        unsafe {
-            (header.operations.get().drop_output)(header.storage.get());
-            release_storage(self, header);
-            finish(NonNull::from(header));
+        header.phase.set(Phase::Stored);
+        if marks & JOINED != 0 {
+            self.tell(header.take_joiner());
+        }
+    }
+
+    #[inline]
+    fn tell(&self, joiner: Joiner) {
+        match joiner {
+            Joiner::Waker(waker) => self.wake_waker(waker),
+            Joiner::Member(member) => self.tell_member(member),
+        }
+    }
+
+    #[cold]
+    fn tell_member(&self, member: Option<Rc<Member>>) {
+        if let Some(waker) = member.and_then(|member| member.finished()) {
+            self.wake_waker(waker);
+        }
+    }
+
+    /// Drops the output of a task without a join handle.
+    fn drop_unclaimed(&self, header: &Header) {
+        // SAFETY: invariants 1 and 2: `deliver` comes from a phase in which nobody else uses the
+        // storage, which holds the output.
+        unsafe { drop_stored(NonNull::from(header)) };
+    }
+}
+
+/// Drops the output and ends the task.
+///
+/// # Safety
+///
+/// On the owner's thread. The storage holds the output, nobody else uses it, and there is no join
+/// handle, or it calls and does not touch the header again. Unless the caller has an `&Arena`,
+/// nothing of the arena may be touched afterwards.
+unsafe fn drop_stored(header: NonNull<Header>) {
+    // SAFETY: the caller's word. `Ending` keeps everybody else away from the storage while the
+    // destructor runs, and nothing is left in it when it is released.
+    unsafe {
+        let here = header.as_ref();
+        here.phase.set(Phase::Ending);
+        (here.operations.get().drop_output)(here.storage.get());
+        retire(header);
+    }
+}
+
+/// Ends a task whose storage is empty: its header and its cell stay together for the next one, unless
+/// somebody refers to the header still.
+///
+/// # Safety
+///
+/// On the owner's thread. The storage holds nothing any more, and there is no join handle, or it
+/// calls and does not touch the header again. Unless the caller has an `&Arena`, nothing of the arena
+/// may be touched afterwards.
+#[inline]
+unsafe fn retire(header: NonNull<Header>) {
+    // SAFETY: the header is not free before this call frees it; who has a header has its arena. The
+    // storage is a cell, which is empty, by the caller's word.
+    unsafe {
+        let (here, local) = (header.as_ref(), &header.as_ref().arena().local);
+        local.tasks_in_use.set(local.tasks_in_use.get() - 1);
+        if !here.has_mark(HEAP) && is_alone(here) {
+            free_place(header);
+        } else {
+            retire_apart(header);
         }
     }
 }
 
-/// Gives a task's storage back, and with it the task's place.
+/// As `retire`, where the storage is given back by itself.
 ///
 /// # Safety
 ///
-/// On the owner's thread. The storage holds nothing any more, and `finish` is called next.
-#[inline]
-unsafe fn release_storage(shared: &Shared, header: &Header) {
-    let local = &shared.local;
-    local.tasks_in_use.set(local.tasks_in_use.get() - 1);
-    let storage = header.storage.get();
-    if !header.has_mark(HEAP) {
-        // SAFETY: taken from this arena in `place`; the caller's word that it is empty.
-        unsafe { shared.give_cell(storage) };
-        return;
-    }
-    // SAFETY: allocated in `take_heap_cell`; the caller's word that it is empty.
-    unsafe { give_heap_cell(shared, header) };
-}
-
-/// # Safety
-///
-/// The header's storage is a heap cell and holds nothing any more.
+/// As `retire`.
 #[cold]
-unsafe fn give_heap_cell(shared: &Shared, header: &Header) {
-    shared.local.heap_cells.set(shared.local.heap_cells.get() - 1);
-    // SAFETY: the caller's word; allocated with this layout.
+unsafe fn retire_apart(header: NonNull<Header>) {
+    // SAFETY: as in `retire`; a heap cell was allocated in `take_heap_cell` with this layout.
     unsafe {
-        std::alloc::dealloc(header.storage.get().as_ptr(), header.operations.get().layout);
+        let (here, shared) = (header.as_ref(), header.as_ref().arena());
+        if here.has_mark(HEAP) {
+            shared.local.heap_cells.set(shared.local.heap_cells.get() - 1);
+            std::alloc::dealloc(here.storage.get().as_ptr(), here.operations.get().layout);
+        } else {
+            shared.take_cell_of(here);
+        }
+        finish(header);
     }
 }
 
@@ -308,122 +301,184 @@ unsafe fn give_heap_cell(shared: &Shared, header: &Header) {
 /// task go on by itself. It may outlive the executor; as it holds a pointer, it stays on its
 /// thread.
 pub(crate) struct Claim<T> {
+    /// Or `REFUSED`, or `TAKEN`.
     header: NonNull<Header>,
     output: PhantomData<fn() -> T>,
 }
 
+/// There never was a task: the executor was shutting down.
+const REFUSED: NonNull<Header> = no_header(1);
+/// The output was taken.
+const TAKEN: NonNull<Header> = no_header(2);
+
+/// An address at which no header ever is: in an arena the headers come after a `Shared`.
+const fn no_header(number: usize) -> NonNull<Header> {
+    assert!(number < size_of::<Shared>());
+    match NonNull::new(std::ptr::without_provenance_mut(number)) {
+        Some(header) => header,
+        None => panic!("a number above zero"),
+    }
+}
+
 impl<T> Claim<T> {
+    pub(crate) fn refused() -> Claim<T> {
+        Claim { header: REFUSED, output: PhantomData }
+    }
+
     #[inline]
-    fn header(&self) -> &Header {
+    fn task(&self) -> Option<&Header> {
+        if self.header.addr() <= TAKEN.addr() {
+            return None;
+        }
         // SAFETY: invariant 4, the header is not free while its handle exists.
-        unsafe { self.header.as_ref() }
+        Some(unsafe { self.header.as_ref() })
     }
 
-    /// Whether the output is there.
+    /// Whether the output is there, or there is no task.
     #[inline]
-    pub(crate) fn is_stored(&self) -> bool {
-        match self.header().phase.get() {
-            Phase::Stored => true,
-            Phase::Waiting | Phase::Running | Phase::Ending => false,
-            Phase::Free | Phase::Main | Phase::Finished | Phase::Limbo => never_claimed(),
-        }
+    pub(crate) fn is_over(&self) -> bool {
+        self.task().is_none_or(|header| header.phase.get() == Phase::Stored)
     }
 
-    /// Remembers whom to wake. Returns whether the output is there by now.
+    /// Waits for the output and takes it.
     #[inline]
-    pub(crate) fn wake_when_stored(&self, cx: &Context<'_>) -> bool {
-        let header = self.header();
-        let before = header.joiner.take();
-        if before.is_nobody() {
-            // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-            if let Some(waker) = unsafe { header.shared.as_ref() }.clone_own(cx.waker()) {
-                header.put_joiner(Joiner::Waker(waker));
-                return false;
-            }
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+        let Some(header) = self.task() else {
+            return Poll::Ready(Err(self.take_without_task()));
+        };
+        if header.phase.get() != Phase::Stored && !wake_when_stored(header, cx) {
+            return Poll::Pending;
         }
-        self.replace_joiner(before, cx)
-    }
-
-    /// The same for wakers that are another executor's, and in place of another waker.
-    #[cold]
-    fn replace_joiner(&self, before: Joiner, cx: &Context<'_>) -> bool {
-        let header = self.header();
-        // The old waker is out of the header while foreign code runs. Only this claim's owner, who
-        // is here, ever puts one in.
-        match before {
-            Joiner::Waker(old) if old.will_wake(cx.waker()) => {
-                header.put_joiner(Joiner::Waker(old));
-                return false;
-            }
-            old => discard(old),
-        }
-        let waker = cx.waker().clone();
-        // A waker's clone and drop are foreign code, which may have run the executor.
-        if self.is_stored() {
-            return true;
-        }
-        header.put_joiner(Joiner::Waker(waker));
-        false
+        ready!(coop::poll_proceed(cx));
+        coop::spend();
+        // SAFETY: the output is stored, and stays so: only a claim's owner, who is here, takes it.
+        Poll::Ready(unsafe { self.take_stored() })
     }
 
     /// Has the end reported to a set, at once if the output is there.
     pub(crate) fn report_to(&self, member: Rc<Member>) -> Option<Waker> {
-        if self.is_stored() {
-            return member.finished();
+        match self.task() {
+            Some(header) if header.phase.get() != Phase::Stored => {
+                let before = header.take_joiner();
+                header.put_joiner(Joiner::Member(Some(member)));
+                discard(before);
+                None
+            }
+            Some(_) | None => member.finished(),
         }
-        discard(self.header().joiner.replace(Joiner::Member(Some(member))));
-        None
     }
 
-    /// A reference to the task that outlives the claim.
-    pub(crate) fn reference(&self) -> Reference {
-        Reference::new(self.header())
+    /// A reference to the task that outlives the claim. `None` if there is no task.
+    pub(crate) fn reference(&self) -> Option<Reference> {
+        self.task().map(Reference::new)
     }
 
     /// As `abort` of the header.
     pub(crate) fn abort(&self) {
-        abort(self.header());
+        if let Some(header) = self.task() {
+            abort(header);
+        }
     }
 
     /// Takes the output, which is there.
     #[inline]
-    pub(crate) fn take(self) -> Result<T, JoinError> {
-        assert!(self.is_stored(), "an output is taken when it is there");
-        let this = ManuallyDrop::new(self);
-        let header = this.header();
+    pub(crate) fn take(&mut self) -> Result<T, JoinError> {
+        let Some(header) = self.task() else {
+            return Err(self.take_without_task());
+        };
+        assert!(header.phase.get() == Phase::Stored, "an output is taken when it is there");
+        // SAFETY: the output is stored.
+        unsafe { self.take_stored() }
+    }
+
+    /// # Safety
+    ///
+    /// There is a task, and its output is stored.
+    #[inline]
+    unsafe fn take_stored(&mut self) -> Result<T, JoinError> {
+        let header = std::mem::replace(&mut self.header, TAKEN);
         // SAFETY: invariants 2 and 4. The output is moved out, so the storage is empty and the
-        // claim is over; nothing of the arena is touched after `finish`.
+        // claim is over; nothing of the arena is touched after `retire`.
         unsafe {
-            let output = header.storage.get().cast::<Result<T, JoinError>>().read();
-            release_storage(header.shared.as_ref(), header);
-            finish(this.header);
+            let output = header.as_ref().storage.get().cast::<Result<T, JoinError>>().read();
+            retire(header);
             output
         }
+    }
+
+    #[cold]
+    fn take_without_task(&mut self) -> JoinError {
+        assert!(self.header == REFUSED, "a join handle was polled after it gave its output");
+        self.header = TAKEN;
+        JoinError::cancelled()
     }
 }
 
 impl<T> Drop for Claim<T> {
+    #[inline]
     fn drop(&mut self) {
-        let header = self.header();
-        header.clear_mark(HANDLE);
-        let joiner = header.joiner.take();
-        match header.phase.get() {
-            Phase::Stored => {
-                header.phase.set(Phase::Ending);
-                // SAFETY: invariants 1 and 2; the phase keeps everybody else away. Nothing is left
-                // in the storage when it is released, and nothing of the arena is touched after
-                // `finish`.
-                unsafe {
-                    (header.operations.get().drop_output)(header.storage.get());
-                    release_storage(header.shared.as_ref(), header);
-                    finish(self.header);
-                }
-            }
-            Phase::Waiting | Phase::Running | Phase::Ending => {}
-            Phase::Free | Phase::Main | Phase::Finished | Phase::Limbo => never_claimed(),
+        if self.task().is_some() {
+            // SAFETY: invariant 4, and the claim is over.
+            unsafe { detach(self.header) };
         }
+    }
+}
+
+/// Lets a task go on by itself, or drops its output.
+///
+/// # Safety
+///
+/// On the owner's thread, by the claim, which ends. Nothing of the arena may be touched afterwards.
+unsafe fn detach(header: NonNull<Header>) {
+    // SAFETY: invariant 4, the header is not free before `drop_stored` frees it.
+    let here = unsafe { header.as_ref() };
+    here.clear_mark(HANDLE);
+    let joiner = here.has_mark(JOINED).then(|| here.take_joiner());
+    match here.phase.get() {
+        // SAFETY: invariant 2, the output is there, and the caller was its only user.
+        Phase::Stored => unsafe { drop_stored(header) },
+        Phase::Waiting | Phase::Running | Phase::Ending => {}
+        Phase::Free | Phase::Main | Phase::Finished | Phase::Limbo => {
+            unreachable!("a join handle's task is not finished before the handle is gone")
+        }
+    }
+    if let Some(joiner) = joiner {
         discard(joiner);
     }
+}
+
+/// Remembers whom to wake. Returns whether the output is there by now.
+#[inline]
+fn wake_when_stored(header: &Header, cx: &Context<'_>) -> bool {
+    if !header.has_mark(JOINED) {
+        if let Some(waker) = header.arena().clone_own(cx.waker()) {
+            header.put_joiner(Joiner::Waker(waker));
+            return false;
+        }
+    }
+    replace_joiner(header, cx)
+}
+
+/// Remembers a waker that is another executor's, or in place of another one. Returns whether the
+/// output is there by now.
+#[cold]
+fn replace_joiner(header: &Header, cx: &Context<'_>) -> bool {
+    // The old waker is out of the header while foreign code runs. Only the claim's owner, who is
+    // here, ever puts one in.
+    match header.take_joiner() {
+        Joiner::Waker(old) if old.will_wake(cx.waker()) => {
+            header.put_joiner(Joiner::Waker(old));
+            return false;
+        }
+        old => discard(old),
+    }
+    let waker = cx.waker().clone();
+    // A waker's clone and drop are foreign code, which may have run the executor.
+    if header.phase.get() == Phase::Stored {
+        return true;
+    }
+    header.put_joiner(Joiner::Waker(waker));
+    false
 }
 
 /// Has the future dropped at the task's next turn, or after the poll that is going on. The owner's
@@ -432,25 +487,10 @@ pub(crate) fn abort(header: &Header) {
     match header.phase.get() {
         Phase::Waiting => {
             header.set_mark(ABORT);
-            // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-            unsafe { header.shared.as_ref() }.wake_header(header);
+            header.arena().wake_header(header);
         }
         Phase::Running => header.set_mark(ABORT),
         Phase::Ending | Phase::Stored | Phase::Finished | Phase::Limbo => {}
         Phase::Free | Phase::Main => unreachable!("a reference is to a header of a task"),
     }
-}
-
-/// Whether the task has ended and its output is stored or gone.
-pub(crate) fn is_over(header: &Header) -> bool {
-    match header.phase.get() {
-        Phase::Stored | Phase::Finished | Phase::Limbo => true,
-        Phase::Waiting | Phase::Running | Phase::Ending => false,
-        Phase::Free | Phase::Main => unreachable!("a reference is to a header of a task"),
-    }
-}
-
-#[cold]
-fn never_claimed() -> ! {
-    unreachable!("a join handle's task is not finished before the handle is gone")
 }

@@ -26,10 +26,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use crate::arena::{
-    Arena, CLOSED, Header, NONE, Phase, Shared, free_header, free_header_over, unpin,
-};
+use crate::arena::{Arena, CLOSED, Header, NONE, Shared, free_header_over, unpin};
 use crate::contain;
+use crate::phase::Phase;
 use crate::sync::OwnerId;
 
 /// The bit of `word` that says all references are counted there.
@@ -56,8 +55,7 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, dr
 unsafe fn clone(data: *const ()) -> RawWaker {
     // SAFETY: invariant 1, by the waker that is being cloned.
     let header = unsafe { &*data.cast::<Header>() };
-    if is_owner(header) && counts_plainly(header) {
-        header.references.set(header.references.get() + 1);
+    if is_owner(header) && counted_up(header) {
         return RawWaker::new(data, &VTABLE);
     }
     clone_elsewhere(header)
@@ -66,8 +64,7 @@ unsafe fn clone(data: *const ()) -> RawWaker {
 unsafe fn wake(data: *const ()) {
     // SAFETY: invariant 1, by the waker that is woken and dropped by this call.
     let header = unsafe { &*data.cast::<Header>() };
-    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-    if is_owner(header) && unsafe { header.shared.as_ref() }.wake_counted(header) {
+    if is_owner(header) && header.arena().wake_counted(header) {
         return;
     }
     // SAFETY: the waker's own reference is given to the call.
@@ -77,8 +74,7 @@ unsafe fn wake(data: *const ()) {
 unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: invariant 1, by the waker that is borrowed for the length of this call.
     let header = unsafe { &*data.cast::<Header>() };
-    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena.
-    let shared = unsafe { header.shared.as_ref() };
+    let shared = header.arena();
     if is_owner(header) {
         shared.wake_header(header);
     } else {
@@ -89,26 +85,34 @@ unsafe fn wake_by_ref(data: *const ()) {
 unsafe fn drop_waker(data: *const ()) {
     // SAFETY: invariant 1, by the waker that is being dropped.
     let header = unsafe { &*data.cast::<Header>() };
-    if is_owner(header) && counts_plainly(header) {
-        header.references.set(header.references.get() - 1);
+    if is_owner(header) && counted_down(header) {
         return;
     }
     // SAFETY: the waker's own reference is given to the call.
     unsafe { release(NonNull::from(header)) };
 }
 
-/// Whether the owner may count one more or less in the plain half.
+/// Counts one more in the plain half, if the owner may. It changes by one only, so that the two
+/// ends need no more than to be looked for.
 #[inline]
-fn counts_plainly(header: &Header) -> bool {
-    header.phase.get() != Phase::Limbo && is_plain_small(header)
+fn counted_up(header: &Header) -> bool {
+    let references = header.references.get();
+    let may = header.phase.get() != Phase::Limbo && references != PLAIN_MAX;
+    if may {
+        header.references.set(references + 1);
+    }
+    may
 }
 
-/// Whether the plain half may go up or down by one.
+/// Counts one less, likewise.
 #[inline]
-fn is_plain_small(header: &Header) -> bool {
-    // One comparison for both sides.
-    let above_least = header.references.get().wrapping_add(PLAIN_MAX) as u32;
-    above_least < 2 * PLAIN_MAX as u32
+fn counted_down(header: &Header) -> bool {
+    let references = header.references.get();
+    let may = header.phase.get() != Phase::Limbo && references != -PLAIN_MAX;
+    if may {
+        header.references.set(references - 1);
+    }
+    may
 }
 
 #[cold]
@@ -155,8 +159,8 @@ unsafe fn release(header: NonNull<Header>) {
 fn is_owner(header: &Header) -> bool {
     // First: asking for a thread local may be a call, over which the less is kept the better.
     let here = OwnerId::current();
-    // SAFETY: invariant 1 of `arena.rs`: who has a header has its arena. `owner` never changes.
-    unsafe { header.shared.as_ref() }.owner == here
+    // `owner` never changes.
+    header.arena().owner == here
 }
 
 /// Lends the task its own waker for a poll. A borrow costs no reference: the executor keeps the
@@ -204,10 +208,10 @@ fn retain_on_owner(header: &Header) {
         retain_in_word(header);
         return;
     }
-    if !counts_plainly(header) {
+    if !counted_up(header) {
         move_to_word(header);
+        header.references.set(1);
     }
-    header.references.set(header.references.get() + 1);
 }
 
 /// Relaxed: nothing is published by a clone; what the clone is used for orders itself by its
@@ -235,10 +239,10 @@ unsafe fn release_on_owner(header: NonNull<Header>) {
     // SAFETY: invariant 1, by the reference that is being dropped.
     let here = unsafe { header.as_ref() };
     if here.phase.get() != Phase::Limbo {
-        if !counts_plainly(here) {
+        if !counted_down(here) {
             move_to_word(here);
+            here.references.set(-1);
         }
-        here.references.set(here.references.get() - 1);
         return;
     }
     // AcqRel: the header is reused, so what other threads did with it before must have happened.
@@ -352,8 +356,7 @@ impl Shared {
     /// half. The owner's thread only.
     #[inline]
     pub(crate) fn clone_own(&self, waker: &Waker) -> Option<Waker> {
-        let header = self.own(waker).filter(|header| counts_plainly(header))?;
-        header.references.set(header.references.get() + 1);
+        let header = self.own(waker).filter(|header| counted_up(header))?;
         // SAFETY: the table's functions are right for a pointer to a header, and a reference was
         // counted.
         Some(unsafe { Waker::from_raw(raw(header)) })
@@ -375,7 +378,8 @@ impl Shared {
     #[inline]
     fn wake_counted(&self, header: &Header) -> bool {
         let wakes = header.phase.get().takes_turns() && !header.queued.get();
-        if wakes && is_plain_small(header) {
+        // Who takes turns is not in limbo.
+        if wakes && header.references.get() != -PLAIN_MAX {
             header.references.set(header.references.get() - 1);
             self.append(header);
             return true;
@@ -436,6 +440,14 @@ impl Arena {
     }
 }
 
+/// Whether nothing refers to the header of a task any more: it is in no queue, and no waker is left.
+#[inline]
+pub(crate) fn is_alone(header: &Header) -> bool {
+    // Acquire: see the head of this file; also, what other threads did with the header happened
+    // before it is reused. It is not in the remote stack either, where it would have a reference.
+    !header.queued.get() && header.references.get() == 0 && header.word.load(Acquire) == 0
+}
+
 /// Ends a task without storage: frees its header, or leaves it to the queue or its references.
 ///
 /// # Safety
@@ -443,32 +455,10 @@ impl Arena {
 /// On the owner's thread. The header has no storage, and the join handle, if it is what calls, does
 /// not touch it again. Unless the caller has an `&Arena`, nothing of the arena may be touched
 /// afterwards.
-#[inline]
 pub(crate) unsafe fn finish(header: NonNull<Header>) {
-    // SAFETY: the header is not free before this call frees it.
-    let here = unsafe { header.as_ref() };
-    // Acquire: see the head of this file; also, what other threads did with the header happened
-    // before it is reused.
-    if !here.queued.get() && here.references.get() == 0 && here.word.load(Acquire) == 0 {
-        // SAFETY: invariant 3, the sum of both halves is zero. The header is not in the run queue,
-        // and not in the remote stack, where it would have a reference.
-        unsafe { free_header(header) };
-        return;
-    }
-    // SAFETY: the caller's word.
-    unsafe { outlive_task(header) };
-}
-
-/// The rest of `finish`.
-///
-/// # Safety
-///
-/// As `finish`.
-#[cold]
-unsafe fn outlive_task(header: NonNull<Header>) {
-    // SAFETY: as in `finish`; who has a header has its arena.
+    // SAFETY: the header is not free before this call frees it; who has a header has its arena.
     unsafe {
-        let (here, local) = (header.as_ref(), &header.as_ref().shared.as_ref().local);
+        let (here, local) = (header.as_ref(), &header.as_ref().arena().local);
         here.phase.set(Phase::Finished);
         local.headers_over.set(local.headers_over.get() + 1);
         settle(header);
@@ -488,7 +478,7 @@ unsafe fn settle(header: NonNull<Header>) {
         return;
     }
     let plain = here.references.replace(0) as isize;
-    // Acquire: as in `finish`.
+    // Acquire: as in `is_alone`.
     let mut word = here.word.load(Acquire);
     if word + plain * ONE != 0 {
         // Wakers are left. From here on `word` counts them all.
@@ -499,6 +489,7 @@ unsafe fn settle(header: NonNull<Header>) {
         }
     }
     here.word.store(0, Relaxed);
-    // SAFETY: as in `finish`.
+    // SAFETY: invariant 3, the sum of both halves is zero. The header is not in the run queue, and not
+    // in the remote stack, where it would have a reference.
     unsafe { free_header_over(header) };
 }

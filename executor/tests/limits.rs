@@ -5,9 +5,10 @@ mod support;
 
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 
 use rotor_executor::{CreateError, Executor, Options, Oversized, SpawnError};
 use support::{DropCounter, Gate, executor, executor_of, output_of, run_all};
@@ -59,6 +60,8 @@ fn memory_bytes_grows_with_both_limits() {
     assert_eq!(bytes(1000, 100), bytes(1000, 128));
     assert_eq!(bytes(1001, 128) - bytes(1000, 128), 128 + 2 * 64);
     assert_eq!(bytes(1000, 192) - bytes(1000, 128), 64_000);
+    assert_eq!(bytes(1000, 1), bytes(1000, 32));
+    assert_eq!(bytes(1000, 33) - bytes(1000, 32), 32_000);
 }
 
 #[test]
@@ -138,6 +141,30 @@ fn futures_are_aligned_in_cells_and_on_the_heap() {
         assert_eq!(executor.statistics().heap_cells_now, 1);
         run_all(&executor);
         assert_eq!((output_of(in_cell).unwrap(), output_of(on_heap).unwrap()), (1, 2));
+    }
+}
+
+#[test]
+fn the_smallest_cells_hold_small_futures_only_and_each_its_own() {
+    #[repr(align(64))]
+    struct Line(u8);
+    let executor = executor_of(Options { tasks: 16, task_bytes: 32, oversized: Oversized::Heap });
+    let small = |value: u64| {
+        let words = [value; 3];
+        poll_fn(move |_| Poll::Ready(words.iter().sum::<u64>()))
+    };
+    let tasks: Vec<_> = (0..15).map(|value| executor.spawn(small(value))).collect();
+    assert_eq!(executor.statistics().heap_cells_now, 0);
+    let line = Line(7);
+    let aligned = executor.spawn(poll_fn(move |_| {
+        assert!((&raw const line).addr().checked_rem(64) == Some(0));
+        Poll::Ready(line.0)
+    }));
+    assert_eq!(executor.statistics().heap_cells_now, 1);
+    run_all(&executor);
+    assert_eq!(output_of(aligned).unwrap(), 7);
+    for (value, task) in (0..).zip(tasks) {
+        assert_eq!(output_of(task).unwrap(), 3 * value);
     }
 }
 
@@ -248,4 +275,59 @@ fn counts_of_wakers_may_exceed_what_the_plain_half_holds() {
     assert_eq!(executor.statistics().headers_now, 2);
     drop(kept);
     assert_eq!(executor.statistics().headers_now, 1);
+}
+
+/// A future that has `value` all over its storage, and gives its waker once the gate is open.
+fn keeping<const WORDS: usize>(mut gate: Gate, value: u64) -> impl Future<Output = Waker> {
+    let words = [value; WORDS];
+    poll_fn(move |cx| {
+        assert!(words.iter().all(|word| *word == value), "another task wrote to the storage");
+        ready!(Pin::new(&mut gate).poll(cx));
+        Poll::Ready(cx.waker().clone())
+    })
+}
+
+#[test]
+fn headers_and_cells_find_each_other_however_tasks_and_kept_wakers_are_mixed() {
+    const TASKS: u32 = 3;
+    let options = Options { tasks: TASKS, task_bytes: 64, oversized: Oversized::Heap };
+    let executor = executor_of(options);
+    let mut tasks = Vec::new();
+    let mut wakers = Vec::new();
+    let mut random = 1u64;
+    for step in 0..20_000u64 {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let choice = (random >> 33) as usize;
+        match choice % 8 {
+            0..=3 if tasks.len() < TASKS as usize && wakers.len() <= TASKS as usize => {
+                let gate = Gate::default();
+                // One in four does not fit a cell.
+                let task = if choice % 4 == 0 {
+                    executor.spawn(keeping::<20>(gate.clone(), step))
+                } else {
+                    executor.spawn(keeping::<4>(gate.clone(), step))
+                };
+                tasks.push((gate, task));
+            }
+            0..=3 => drop(wakers.pop()),
+            4 | 5 if !tasks.is_empty() => {
+                let (gate, task) = tasks.swap_remove(choice / 8 % tasks.len());
+                gate.open();
+                run_all(&executor);
+                let waker = output_of(task).unwrap();
+                drop(gate);
+                if choice % 3 != 0 && wakers.len() < TASKS as usize {
+                    wakers.push(waker);
+                }
+            }
+            6 if !wakers.is_empty() => drop(wakers.swap_remove(choice / 8 % wakers.len())),
+            _ => {}
+        }
+        let counts = executor.statistics();
+        assert_eq!(counts.tasks_now as usize, tasks.len());
+        assert_eq!(counts.headers_now as usize, 1 + tasks.len() + wakers.len());
+        assert!(counts.headers_high <= 1 + 2 * TASKS);
+    }
+    assert!(executor.statistics().heap_cells_total > 1000);
 }

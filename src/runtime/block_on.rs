@@ -84,6 +84,7 @@ impl Runtime {
             events: vec![Event::EMPTY; EVENTS_PER_TICK_MAX].into_boxed_slice(),
             undelivered: 0..0,
             wanted: table(options.sockets)?,
+            wanted_armed: 0,
             held: table(options.sockets)?,
             resting: table(options.sockets)?,
             held_for_task: false,

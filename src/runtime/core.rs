@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) undelivered: Range<usize>,
     /// Streams whose receives are to be armed before the next tick.
     pub(crate) wanted: Vec<Descriptor>,
+    /// How many of them have been looked at.
+    pub(crate) wanted_armed: usize,
     /// Listeners that hold back connections until a table has room; each at most once.
     pub(crate) held: Vec<Descriptor>,
     /// Listeners that rest, since the system had no descriptor or memory for a connection.

@@ -160,7 +160,7 @@ impl Core {
 
     /// Waits for the receive in flight. If there is none it is armed before the next tick, with those of
     /// other tasks: the way to the backend stays in the processor's cache, where the system calls in
-    /// between would each time replace it (decision 0010).
+    /// between would each time replace it (decision 0011).
     pub(crate) fn arm_receive<T>(
         &mut self,
         descriptor: Descriptor,
@@ -186,10 +186,11 @@ impl Core {
         }
     }
 
-    /// Arms the receives that are wanted. Answers the first the loop had no room for; the others are
+    /// Arms the receives that are wanted, in the order they were asked for. Answers the first the loop had no room for; the others are
     /// left for another call.
     pub(crate) fn arm_wanted(&mut self) -> Option<Noted> {
-        while let Some(descriptor) = self.wanted.pop() {
+        while let Some(&descriptor) = self.wanted.get(self.wanted_armed) {
+            self.wanted_armed += 1;
             let Some(stream) = self.streams.stream(descriptor) else { continue };
             if stream.receiving != Receiving::Wanted {
                 continue;
@@ -199,6 +200,8 @@ impl Core {
                 return self.refused(descriptor);
             }
         }
+        self.wanted.clear();
+        self.wanted_armed = 0;
         None
     }
 

@@ -217,7 +217,7 @@ pub(crate) struct BufferBytes {
 }
 
 /// How far apart buffers lie: a cache line more than their size, since buffers a power of two apart
-/// would all begin in the same set of the cache (decision 0010).
+/// would all begin in the same set of the cache (decision 0011).
 pub(crate) fn buffer_stride(bytes: u32) -> usize {
     (bytes as usize).next_multiple_of(64) + 64
 }

@@ -13,9 +13,10 @@ use rotor::runtime::Builder;
 use super::Row;
 use crate::Error;
 
-/// Bytes of a task's cell: these tasks hold a few words. A cell that is larger than it needs costs
-/// memory that is touched for nothing, as a table for the program's largest task would.
-const TASK_BYTES: u32 = 128;
+/// Bytes of a task's cell: the million tasks hold two words each. A cell that is larger than it needs
+/// costs memory that is touched for nothing, as a table for the program's largest task would. The
+/// few tasks that spawn the others are larger and go to the heap, as all of tokio's do.
+const TASK_BYTES: u32 = 32;
 
 pub(super) fn rows(scale: u64) -> Result<Vec<(Row, f64)>, Error> {
     let tasks = u32::try_from(scale)?.saturating_add(64);
