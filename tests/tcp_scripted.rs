@@ -32,6 +32,13 @@ async fn accepted(script: &Script) -> (TcpListener, TcpStream) {
     (listener, stream)
 }
 
+/// Waits until so many things have been asked: a receive is asked for before the next tick.
+async fn asked(script: &Script, count: usize) {
+    while script.asked().len() < count {
+        yield_now().await;
+    }
+}
+
 #[test]
 fn numbers_of_a_programs_backend_are_lent_to_nobody_and_given_to_nobody() {
     const WORDS: &str = "this runtime's backend is the program's, and its numbers are not the \
@@ -42,6 +49,7 @@ fn numbers_of_a_programs_backend_are_lent_to_nobody_and_given_to_nobody() {
         let (listener, mut stream) = accepted(&script).await;
         // A receive and an accept are in flight, and stay.
         assert!(poll_once(stream.read(&mut [0])).await.is_none());
+        asked(&script, 2).await;
         assert!(poll_once(listener.accept()).await.is_none());
         let refused = [
             catch_unwind(AssertUnwindSafe(|| _ = stream.as_fd())),
@@ -83,6 +91,7 @@ fn a_lease_that_ends_a_receive_leaves_the_writers_poll_for_room_alone() {
         sleep(MILLISECOND).await;
         // A receive behind the bytes in hand, and a poll for room: the socket takes nothing.
         assert!(poll_once(reader.read_exact(&mut buffer)).await.is_none());
+        asked(&script, 3).await;
         assert_eq!(writer.try_write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
         let mut room = pin!(writer.writable());
         assert!(poll_once(room.as_mut()).await.is_none());
@@ -297,6 +306,7 @@ fn a_listener_that_finds_no_timer_for_its_pause_keeps_no_other_from_its_turn() {
         drop(rotor::spawn(sleep(PATIENCE)));
         yield_now().await;
         assert!(poll_once(stream.read(&mut [0])).await.is_none());
+        asked(&script, 2).await;
         assert!(poll_once(short.accept()).await.is_none());
         // Every operation is in use, so this one is held.
         let held = TcpListener::bind("127.0.0.1:1").await.unwrap();

@@ -194,6 +194,18 @@ impl Loop {
         Ok(index)
     }
 
+    /// Keeps an operation for one that is submitted later, after
+    /// [`release_operation`](Loop::release_operation); refused as that would be.
+    pub(crate) fn reserve_operation(&mut self) -> Result<(), SubmitError> {
+        self.check()?;
+        if self.slots.reserve_operation() { Ok(()) } else { Err(self.full(EventKind::Receive)) }
+    }
+
+    /// Gives a kept operation up.
+    pub(crate) fn release_operation(&mut self) {
+        self.slots.release_operation();
+    }
+
     pub(super) fn full(&self, kind: EventKind) -> SubmitError {
         if kind == EventKind::Timer {
             SubmitError::Full { option: "timers", limit: self.options.timers }

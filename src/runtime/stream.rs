@@ -173,12 +173,15 @@ impl Core {
         if let Step::NeedsWaker = parked {
             return parked;
         }
-        let room = self.wanted.len() < self.wanted.capacity();
-        // A child process is told at once: it may never tick.
-        if stream.receiving == Receiving::No && room && self.event_loop.check().is_ok() {
-            stream.receiving = Receiving::Wanted;
-            self.wanted.push(descriptor);
-            return parked;
+        if stream.receiving == Receiving::No && self.wanted.len() < self.wanted.capacity() {
+            return match self.event_loop.reserve_operation() {
+                Ok(()) => {
+                    stream.receiving = Receiving::Wanted;
+                    self.wanted.push(descriptor);
+                    parked
+                }
+                Err(error) => Step::Ready(Err(error.into())),
+            };
         }
         match self.begin_receive(descriptor) {
             Ok(()) => parked,
@@ -191,6 +194,7 @@ impl Core {
     pub(crate) fn arm_wanted(&mut self) -> Option<Noted> {
         while let Some(&descriptor) = self.wanted.get(self.wanted_armed) {
             self.wanted_armed += 1;
+            self.event_loop.release_operation();
             let Some(stream) = self.streams.stream(descriptor) else { continue };
             if stream.receiving != Receiving::Wanted {
                 continue;

@@ -233,6 +233,16 @@ impl Slots {
         }
     }
 
+    /// Counts an operation that takes its slot later, or refuses it.
+    pub(crate) fn reserve_operation(&mut self) -> bool {
+        self.operations.take()
+    }
+
+    /// Takes that back.
+    pub(crate) fn release_operation(&mut self) {
+        self.operations.give_back();
+    }
+
     pub(crate) fn handle(&self, index: u32) -> Handle {
         Handle { index, generation: self.rows[index].generation }
     }
