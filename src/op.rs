@@ -128,7 +128,8 @@ impl Operation {
         Operation { action: Action::Receive { descriptor, pointer, length } }
     }
 
-    /// Receives into a buffer of the loop, picked when bytes arrive. The event names the buffer;
+    /// Receives into a buffer of the loop: lent to it while few receives wait, and beyond that picked
+    /// when bytes arrive. The event names the buffer;
     /// give it back with [`Loop::return_buffer`](crate::Loop::return_buffer). With every buffer
     /// taken the receive waits for one.
     pub const fn receive_picked(descriptor: Descriptor) -> Operation {

@@ -12,8 +12,11 @@ use std::time::Duration;
 
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::{Builder, Runtime};
+use rotor::task::yield_now;
+use rotor::time::timeout;
 use support::{
-    Clients, allow_descriptors, connect, descriptors, eventually, poll_once, watched_alone,
+    Clients, PATIENCE, allow_descriptors, connect, descriptors, eventually, poll_once,
+    watched_alone,
 };
 
 async fn echo(mut stream: TcpStream) {
@@ -272,4 +275,31 @@ fn operations_that_are_full_are_an_error_with_words_and_the_others_go_on() {
     });
     drop(runtime);
     assert_eq!(descriptors(), idle);
+}
+
+#[test]
+fn an_operation_kept_for_a_receive_that_is_wanted_no_more_serves_a_listener_that_waits_for_it() {
+    let _watched = watched_alone();
+    let runtime = Builder::new().operations(1).build().unwrap();
+    for by_drop in [false, true] {
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let first = connect(address);
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // All in one round: the read has the only operation, and the accept finds none.
+            assert!(poll_once(stream.read(&mut [0])).await.is_none());
+            let accept = rotor::spawn(async move { listener.accept().await.map(|_| ()) });
+            yield_now().await;
+            let mut kept = None;
+            if by_drop {
+                drop(stream);
+            } else {
+                kept = Some(stream.into_std().await.unwrap());
+            }
+            let second = connect(address);
+            timeout(PATIENCE, accept).await.expect("nobody tried").unwrap().unwrap();
+            drop((first, second, kept));
+        });
+    }
 }

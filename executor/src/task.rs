@@ -9,7 +9,7 @@
 //! 3. `Running` and `Ending` are entered only from a phase in which nobody uses the storage, and
 //!    left by whoever entered. So nobody else touches it meanwhile, whatever foreign code does.
 //! 4. Until the task is over, a `Claim<T>` exists for its header exactly while the mark `HANDLE` is
-//!    set, and its `T` is the output of the future that was placed. With the mark set a header never becomes `Finished`.
+//!    set, and its `T` is the output of the future that was placed. A header with the mark becomes `Finished` only as its claim ends.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;

@@ -41,7 +41,7 @@ const PLAIN_MAX: i32 = 1 << 20;
 /// More references than memory could hold, unless they are forgotten in a loop.
 const REFERENCES_MAX: isize = isize::MAX / 2;
 
-/// Whether a waker is of an executor of this crate: cloning and dropping it runs nothing but a count.
+/// Whether a waker is of an executor of this crate: cloning it runs nothing but a count.
 #[inline]
 pub fn is_native(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &raw const VTABLE)

@@ -16,6 +16,7 @@
 //!    `Full`, until `submit` returns.
 //! 5. A descriptor is released only when no request on it is queued.
 //! 6. Buffers are provided by number; a number is provided again only after a completion named it.
+//!    A `Receive` may point into the memory of a buffer that is not provided: its completion names none.
 //!
 //! A backend promises the loop:
 //! 1. `submit` answers `Queued` (completions follow, the last one without

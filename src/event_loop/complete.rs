@@ -94,7 +94,8 @@ impl Loop {
         let (user_data, result) = (slot.user_data, completion.result);
         let kind = EventKind::Receive;
         let event = Event { user_data, payload: 0, result, buffer, kind, flags };
-        self.buffers.received(buffer, result as u32);
+        self.buffers.received(buffer, result as u32, true);
+        debug_assert_eq!(self.sockets.get(row).receive.current, index);
         self.slots.free(index);
         self.sockets.get_mut(row).receive.current = NONE;
         self.advance(row, Direction::Receive);
@@ -272,14 +273,15 @@ impl Loop {
     fn judge_picked(&mut self, index: u32, answer: &Answer) -> Verdict {
         let slot = self.slots.get(index);
         let goes_on = slot.has(MULTISHOT) && !slot.has(CANCEL_REQUESTED);
-        let buffer = if slot.has(LENT) { Some(slot.extra as u16) } else { answer.buffer };
+        let lent = slot.has(LENT);
+        let buffer = if lent { Some(slot.extra as u16) } else { answer.buffer };
         let Some(buffer) = buffer.filter(|_| answer.result > 0) else {
             if let Some(unused) = buffer {
-                self.buffers.unused(unused);
+                self.buffers.unused(unused, lent);
             }
             return self.judge_nothing_picked(index, answer.result);
         };
-        self.buffers.received(buffer, answer.result as u32);
+        self.buffers.received(buffer, answer.result as u32, lent);
         let mut event = self.final_event(index, answer.result);
         event.buffer = buffer;
         event.flags |= HAS_BUFFER;

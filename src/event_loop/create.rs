@@ -118,10 +118,7 @@ impl Loop {
         // The buffers are part of what the system is asked for.
         let attached = |mut driver: Driver| match driver.attach(memory) {
             Ok(()) => Ok(driver),
-            Err(error) => {
-                let what = "the receive buffers cannot be registered";
-                Err(CreateError::Backend { what, error })
-            }
+            Err(error) => Err(CreateError::Backend { what: NOT_REGISTERED, error }),
         };
         let driver = match custom {
             Some(backend) => attached(Driver::Custom(backend))?,
@@ -139,6 +136,7 @@ impl Loop {
             uncanceled,
             done: List::EMPTY,
             starved_receives: List::EMPTY,
+            feeding: false,
             starved_accepts: List::EMPTY,
             closing: NONE,
             closing_check_ns: u64::MAX,
@@ -157,6 +155,8 @@ impl Loop {
         })
     }
 }
+
+const NOT_REGISTERED: &str = "the receive buffers cannot be registered";
 
 fn ring_entries(options: &Options) -> u32 {
     options.buffers.next_power_of_two().min(BUFFERS_PROVIDED_MAX)

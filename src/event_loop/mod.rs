@@ -73,6 +73,8 @@ pub struct Loop {
     done: List,
     /// Receives that found no buffer.
     starved_receives: List,
+    /// The receives that starved are being handed over again.
+    feeding: bool,
     /// Accepts that found no row for the connection.
     starved_accepts: List,
     /// The first row that is closing, and when the next of them wants a look.
@@ -80,7 +82,7 @@ pub struct Loop {
     closing_check_ns: u64,
     /// Operations with the backend.
     in_kernel: u32,
-    /// Picked receives with the backend: as many buffers as these are worth providing.
+    /// Receives with the backend that pick a buffer: as many buffers as these are worth providing.
     picking: u32,
     /// A drain ran into its bound with operations in the kernel.
     gave_up: bool,
@@ -135,6 +137,7 @@ impl Loop {
             timers: self.slots.timers(),
             sockets: self.sockets.usage(),
             buffers: self.buffers.usage(),
+            buffers_lent: self.buffers.lent(),
             ..self.counts
         }
     }

@@ -66,6 +66,8 @@ pub struct Statistics {
     pub sockets: Usage,
     /// The receive buffers that hold bytes.
     pub buffers: Usage,
+    /// Buffers lent to receives that wait: held by nobody, and for nobody else.
+    pub buffers_lent: u32,
     /// Buffers of operations' own that the loop keeps.
     pub owned_buffers: Usage,
 }

@@ -429,10 +429,12 @@ impl Loop {
     /// A single receive is lent a buffer of its own while few are; the others pick one.
     #[inline(always)]
     fn prepare_picked(&mut self, index: u32, fd: i32) -> Request {
+        let starving = self.feeding || !self.starved_receives.is_empty();
         let slot = self.slots.get_mut(index);
         slot.flags &= !LENT;
         let multishot = slot.has(MULTISHOT);
-        if multishot {
+        // While others starve, free buffers are for whoever has bytes first.
+        if multishot || starving {
             return Request::ReceivePicked { fd, multishot };
         }
         let Some((buffer, pointer, length)) = self.buffers.lend() else {
@@ -451,7 +453,7 @@ impl Loop {
             self.sockets.free(extra);
         } else if slot.has(LENT) {
             slot.flags &= !LENT;
-            self.buffers.unused(extra as u16);
+            self.buffers.unused(extra as u16, true);
         }
     }
 }

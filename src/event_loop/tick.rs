@@ -183,9 +183,11 @@ impl Loop {
             self.top_up_for(1);
             if self.buffers.provided() > 0 {
                 let mut starved = std::mem::replace(&mut self.starved_receives, List::EMPTY);
+                self.feeding = true;
                 while let Some(index) = starved.pop_front(&mut self.slots) {
                     self.go_on(index);
                 }
+                self.feeding = false;
                 self.top_up();
             }
         }

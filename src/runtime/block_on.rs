@@ -84,7 +84,7 @@ impl Runtime {
             events: vec![Event::EMPTY; EVENTS_PER_TICK_MAX].into_boxed_slice(),
             undelivered: 0..0,
             wanted: table(options.sockets)?,
-            wanted_armed: 0,
+            lapsed: false,
             held: table(options.sockets)?,
             resting: table(options.sockets)?,
             held_for_task: false,
@@ -209,7 +209,6 @@ fn run_to_end<F: Future>(shared: &Shared, future: F) -> F::Output {
                 return output;
             }
         }
-        shared.release_held(false);
         shared.arm_wanted();
         let idle = !shared.executor.has_ready() && shared.executor.prepare_wait();
         if let Err(error) = shared.tick(if idle { Wait::Forever } else { Wait::Zero }) {

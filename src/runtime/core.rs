@@ -31,8 +31,8 @@ pub(crate) struct Core {
     pub(crate) undelivered: Range<usize>,
     /// Streams whose receives are to be armed before the next tick.
     pub(crate) wanted: Vec<Descriptor>,
-    /// How many of them have been looked at.
-    pub(crate) wanted_armed: usize,
+    /// An operation was kept for a receive that is wanted no more.
+    pub(crate) lapsed: bool,
     /// Listeners that hold back connections until a table has room; each at most once.
     pub(crate) held: Vec<Descriptor>,
     /// Listeners that rest, since the system had no descriptor or memory for a connection.
@@ -58,6 +58,7 @@ pub(crate) enum Step<T> {
 pub(crate) struct Parking<'a> {
     waker: &'a Waker,
     spare: Option<Waker>,
+    replaced: Option<Waker>,
 }
 
 impl Parking<'_> {
@@ -73,7 +74,8 @@ impl Parking<'_> {
             // Nothing foreign runs for these, so there is no need to begin anew.
             self.spare = Some(self.waker.clone());
         }
-        std::mem::swap(place, &mut self.spare);
+        debug_assert!(self.replaced.is_none(), "a step parks once");
+        self.replaced = std::mem::replace(place, self.spare.take());
         Step::Parked
     }
 }
@@ -98,7 +100,7 @@ impl Shared {
         cx: &mut Context<'_>,
         mut step: impl FnMut(&mut Core, &mut Parking<'_>) -> Step<T>,
     ) -> Poll<T> {
-        let mut parking = Parking { waker: cx.waker(), spare: None };
+        let mut parking = Parking { waker: cx.waker(), spare: None, replaced: None };
         loop {
             let stepped = step(&mut self.core.borrow_mut(), &mut parking);
             match stepped {

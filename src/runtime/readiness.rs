@@ -196,7 +196,7 @@ impl Core {
         if stream.ended {
             return Ok(0);
         }
-        if stream.receiving != Receiving::No {
+        if stream.receiving.is_in_flight() {
             // What arrives belongs to that receive, and comes into hand.
             return Err(io::ErrorKind::WouldBlock.into());
         }

@@ -1,8 +1,8 @@
 //! Reading and writing a stream: what one poll does.
 //!
 //! Reading looks at, in this order: the bytes in hand; what the last receive left (an error, told
-//! once, or the end, which stays); the socket itself, if the last receive said it has more and the read is a large one; and
-//! else arms one receive into a buffer picked when bytes arrive.
+//! once, or the end, which stays); the socket itself, if it is known to have bytes and the read is a large
+//! one; and else asks for one receive into a buffer of the loop, or for a poll if bytes come many at a time.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -11,10 +11,10 @@ use rotor_executor::coop;
 
 use crate::error::SubmitError;
 use crate::event_loop::Loop;
-use crate::limits::DIRECT_READ_BYTES_MIN;
+use crate::limits::{BULK_BYTES_MIN, DIRECT_READ_BYTES_MIN};
 use crate::op::{Descriptor, Interest, Operation};
 use crate::runtime::core::{Core, Parking, Shared, Step};
-use crate::runtime::dispatch::{Noted, Tag, user_data};
+use crate::runtime::dispatch::{Tag, user_data};
 use crate::runtime::streams::{Hand, Receiving, Stream};
 
 pub(crate) type Stepped<T> = Step<io::Result<T>>;
@@ -115,6 +115,26 @@ impl Stream {
         count
     }
 
+    /// Receives into the reader's memory; nothing if the socket is empty.
+    fn receive_directly(
+        &mut self,
+        event_loop: &mut Loop,
+        descriptor: Descriptor,
+        into: &mut [u8],
+    ) -> Option<io::Result<usize>> {
+        let received = event_loop.receive_now(descriptor, into);
+        self.nonempty = matches!(received, Ok(count) if count == into.len());
+        match received {
+            Ok(count) => {
+                self.ended |= count == 0;
+                self.bulk = count >= BULK_BYTES_MIN;
+            }
+            Err(ref error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            Err(_) => {}
+        }
+        Some(received)
+    }
+
     pub(crate) fn take_error(&mut self) -> Option<io::Error> {
         self.failed.take().map(io::Error::from_raw_os_error)
     }
@@ -142,18 +162,15 @@ impl Core {
         }
         let buffer_bytes = self.event_loop.options().buffer_bytes as usize;
         let large = into.len() >= DIRECT_READ_BYTES_MIN.min(buffer_bytes);
-        if large && stream.nonempty && stream.receiving == Receiving::No {
-            let received = self.event_loop.receive_now(descriptor, into);
-            stream.nonempty = matches!(received, Ok(count) if count == into.len());
-            match received {
-                Ok(0) => stream.ended = true,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return self.arm_receive(descriptor, parking);
+        if large && !stream.receiving.is_in_flight() {
+            if stream.nonempty {
+                if let Some(received) =
+                    stream.receive_directly(&mut self.event_loop, descriptor, into)
+                {
+                    return Step::Ready(received);
                 }
-                Err(_) => {}
             }
-            return Step::Ready(received);
+            stream.polls = stream.bulk;
         }
         self.arm_receive(descriptor, parking)
     }
@@ -189,31 +206,22 @@ impl Core {
         }
     }
 
-    /// Arms the receives that are wanted, in the order they were asked for. Answers the first the loop had no room for; the others are
-    /// left for another call.
-    pub(crate) fn arm_wanted(&mut self) -> Option<Noted> {
-        while let Some(&descriptor) = self.wanted.get(self.wanted_armed) {
-            self.wanted_armed += 1;
-            self.event_loop.release_operation();
+    /// Arms the receives that are wanted, in the order they were asked for.
+    pub(crate) fn arm_wanted(&mut self) {
+        let mut next = 0;
+        while let Some(&descriptor) = self.wanted.get(next) {
+            next += 1;
             let Some(stream) = self.streams.stream(descriptor) else { continue };
             if stream.receiving != Receiving::Wanted {
                 continue;
             }
             stream.receiving = Receiving::No;
-            if self.begin_receive(descriptor).is_err() {
-                return self.refused(descriptor);
-            }
+            self.event_loop.release_operation();
+            // The operation was kept for it. It is refused in a child process only, as the tick is
+            // that follows.
+            let _ = self.begin_receive(descriptor);
         }
         self.wanted.clear();
-        self.wanted_armed = 0;
-        None
-    }
-
-    #[cold]
-    fn refused(&mut self, descriptor: Descriptor) -> Option<Noted> {
-        let stream = self.streams.stream(descriptor)?;
-        stream.receiving = Receiving::Refused;
-        Some(stream.noted_readable(descriptor))
     }
 
     /// Arms a receive if there is none.
@@ -222,10 +230,18 @@ impl Core {
             return Err(SubmitError::Closed);
         };
         match stream.receiving {
-            Receiving::No | Receiving::Refused => {}
-            Receiving::Wanted | Receiving::Picked | Receiving::Filling => return Ok(()),
+            Receiving::No => {}
+            Receiving::Wanted | Receiving::Polled | Receiving::Picked | Receiving::Filling => {
+                return Ok(());
+            }
         }
+        let polls = std::mem::take(&mut stream.polls);
         let submitted = match &stream.hand {
+            None if polls => {
+                let data = user_data(Tag::Readable, descriptor.index, descriptor.generation);
+                stream.receiving = Receiving::Polled;
+                self.event_loop.submit(Operation::poll(descriptor, Interest::Readable), data)
+            }
             None => {
                 let data = user_data(Tag::Receive, descriptor.index, descriptor.generation);
                 stream.receiving = Receiving::Picked;

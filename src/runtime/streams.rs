@@ -28,9 +28,10 @@ pub(crate) enum Receiving {
     No,
     /// One is to be armed before the next tick; nothing is in flight yet.
     Wanted,
-    /// None: the loop had no room when one was to be armed. Whoever wants it next is told why.
-    Refused,
-    /// Into a buffer the backend picks; only while no bytes are in hand.
+    /// A poll for bytes, which the next large read then receives directly; only while no bytes are in
+    /// hand.
+    Polled,
+    /// Into a buffer of the loop, lent or picked; only while no bytes are in hand.
     Picked,
     /// Into the buffer in hand, behind its bytes. Those may be read meanwhile; the buffer is
     /// neither compacted nor returned.
@@ -40,8 +41,8 @@ pub(crate) enum Receiving {
 impl Receiving {
     pub(crate) fn is_in_flight(self) -> bool {
         match self {
-            Receiving::No | Receiving::Wanted | Receiving::Refused => false,
-            Receiving::Picked | Receiving::Filling => true,
+            Receiving::No | Receiving::Wanted => false,
+            Receiving::Polled | Receiving::Picked | Receiving::Filling => true,
         }
     }
 }
@@ -52,6 +53,10 @@ pub(crate) struct Stream {
     pub(crate) receiving: Receiving,
     /// The socket is likely to have bytes: try at once before a receive is armed.
     pub(crate) nonempty: bool,
+    /// Its last bytes came many at a time.
+    pub(crate) bulk: bool,
+    /// The receive that is wanted is to be a poll. Whoever reads otherwise arms a receive after it.
+    pub(crate) polls: bool,
     /// The peer has finished; sticky.
     pub(crate) ended: bool,
     /// A receive failed with this `errno`; told once.
@@ -77,6 +82,8 @@ impl Stream {
             hand: None,
             receiving: Receiving::No,
             nonempty: false,
+            bulk: false,
+            polls: false,
             ended: false,
             failed: None,
             awaiting_room: false,
@@ -298,6 +305,11 @@ impl Core {
             Row::Stream(_) | Row::Listener(_) | Row::File => {}
         }
         let mut taken = std::mem::replace(row, Row::Closing { filling: None });
+        if let Row::Stream(Stream { receiving: Receiving::Wanted, .. }) = taken {
+            // What was kept for it serves another, with no event to say so.
+            self.event_loop.release_operation();
+            self.lapsed = true;
+        }
         match &mut taken {
             Row::Stream(stream) => match (stream.hand.take(), stream.receiving) {
                 (Some(hand), Receiving::Filling) => {
@@ -305,7 +317,7 @@ impl Core {
                 }
                 (
                     Some(hand),
-                    Receiving::No | Receiving::Wanted | Receiving::Refused | Receiving::Picked,
+                    Receiving::No | Receiving::Wanted | Receiving::Polled | Receiving::Picked,
                 ) => {
                     self.event_loop.return_buffer(hand.buffer);
                 }

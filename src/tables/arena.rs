@@ -248,7 +248,7 @@ impl BufferBytes {
         assert!(start <= end && end <= self.bytes);
         let first = self.address_of(buffer, start);
         // SAFETY: in bounds by the assertions. The bytes are initialised: the kernel reported them
-        // received, or `zero` wrote them. No request that writes them is in flight: `Buffers` keeps
+        // received. No request that writes them is in flight: `Buffers` keeps
         // where the kernel may write, and the shared borrow keeps the loop from handing more out.
         unsafe { std::slice::from_raw_parts(first, (end - start) as usize) }
     }

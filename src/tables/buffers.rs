@@ -79,6 +79,10 @@ impl Buffers {
         self.held
     }
 
+    pub(crate) fn lent(&self) -> u32 {
+        self.lent
+    }
+
     pub(crate) fn provided(&self) -> u32 {
         self.provided
     }
@@ -112,23 +116,22 @@ impl Buffers {
         Some(index as u16)
     }
 
-    /// Bytes came into a provided or lent buffer: it is held now.
-    pub(crate) fn received(&mut self, buffer: u16, length: u32) {
-        self.leave_backend(buffer);
+    /// Bytes came into a buffer that was lent to their receive, or else provided: it is held now.
+    pub(crate) fn received(&mut self, buffer: u16, length: u32, lent: bool) {
+        self.leave_backend(buffer, lent);
         let row = &mut self.rows[u32::from(buffer)];
         row.holder = Holder::Held;
         row.filled = length.min(self.buffer_bytes);
         self.held.take();
     }
 
-    fn leave_backend(&mut self, buffer: u16) {
-        match self.rows[u32::from(buffer)].holder {
-            Holder::Provided => self.provided -= 1,
-            Holder::Lent => self.lent -= 1,
-            Holder::Free | Holder::Held | Holder::Filling | Holder::Sending | Holder::Leased => {
-                panic!("rotor: the backend named a buffer it was not given")
-            }
-        }
+    fn leave_backend(&mut self, buffer: u16, lent: bool) {
+        let expected = if lent { Holder::Lent } else { Holder::Provided };
+        assert!(
+            self.rows[u32::from(buffer)].holder == expected,
+            "rotor: the backend named a buffer it was not given"
+        );
+        *(if lent { &mut self.lent } else { &mut self.provided }) -= 1;
     }
 
     fn held(&self, buffer: BufferId) -> &Row {
@@ -230,9 +233,9 @@ impl Buffers {
         self.held.give_back();
     }
 
-    /// The backend named a buffer it put nothing in.
-    pub(crate) fn unused(&mut self, buffer: u16) {
-        self.leave_backend(buffer);
+    /// Nothing was put into a buffer that was lent to the receive that ends, or else provided.
+    pub(crate) fn unused(&mut self, buffer: u16, lent: bool) {
+        self.leave_backend(buffer, lent);
         self.release(buffer);
     }
 

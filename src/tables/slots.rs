@@ -62,7 +62,7 @@ pub(crate) struct Slot {
     pub(crate) next: u32,
     pub(crate) previous: u32,
     /// The orphan row, the timer's place, the accept's reserved row, the poll's interest, the
-    /// shutdown's direction, the held buffer or the closed row.
+    /// shutdown's direction, the held or lent buffer or the closed row.
     pub(crate) extra: u32,
     pub(crate) result: i32,
     pub(crate) kind: EventKind,

@@ -109,7 +109,7 @@ impl Plan {
             (given, _) => given.to_vec(),
         };
         let servers = match &options.servers[..] {
-            [] => Server::ALL.to_vec(),
+            [] => Server::USUAL.to_vec(),
             given => given.to_vec(),
         };
         Plan {

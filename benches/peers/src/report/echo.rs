@@ -20,8 +20,6 @@ const CLIENT_IDLE_MIN: f64 = 0.03;
 /// A server with more of its core unused was not held up by itself.
 const SERVER_BUSY_MIN: f64 = 0.97;
 
-const COMPARED: [Server; 3] = [Server::Rotor, Server::BareUring, Server::BareEpoll];
-
 type Measure = fn(&EchoRun) -> f64;
 
 pub(super) fn tables(section: &Section<EchoRun>) -> String {
@@ -54,7 +52,7 @@ pub(super) fn tables(section: &Section<EchoRun>) -> String {
 
 fn rates(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
     text.push_str("Echoes a second (more is better):\n\n");
-    header(text);
+    header(text, section);
     for cell in cells {
         let rotor = estimate(section, Server::Rotor, cell, EchoRun::rate);
         let verdict = match rotor {
@@ -71,9 +69,10 @@ fn rates(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
             };
             let _ = writeln!(
                 text,
-                "| {cell}, spin budget {} us | {} | | | {verdict} |",
+                "| {cell}, spin budget {} us | {} |{} {verdict} |",
                 SPIN_BUDGET.as_micros(),
                 shown(spin),
+                " |".repeat(compared(section).len() - 1),
             );
         }
     }
@@ -83,7 +82,7 @@ fn rates(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
 
 fn cpu(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
     text.push_str("Server CPU an echo (less is better):\n\n");
-    header(text);
+    header(text, section);
     for cell in cells {
         let rotor = estimate(section, Server::Rotor, cell, EchoRun::cpu_ns);
         let verdict = match rotor {
@@ -132,9 +131,27 @@ fn behind(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
     }
 }
 
-fn header(text: &mut String) {
-    let names = COMPARED.map(Server::name).join(" | ");
-    let _ = writeln!(text, "| row | {names} | |\n|---|---:|---:|---:|---|");
+/// The servers with a column: rotor, and those that ran and are neither tokio nor rotor in another way.
+fn compared(section: &Section<EchoRun>) -> Vec<Server> {
+    let has_column = |server: &Server| match server {
+        Server::Rotor => true,
+        Server::RotorSpin | Server::Tokio => false,
+        Server::BareUring
+        | Server::BareEpoll
+        | Server::BarePicked
+        | Server::BareMultishot
+        | Server::BareIncremental
+        | Server::BarePoll
+        | Server::BareBatched => section.runs.iter().any(|run| run.server == *server),
+    };
+    Server::ALL.into_iter().filter(has_column).collect()
+}
+
+fn header(text: &mut String, section: &Section<EchoRun>) {
+    let servers = compared(section);
+    let names: Vec<_> = servers.iter().map(|server| server.name()).collect();
+    let lines = "---:|".repeat(servers.len());
+    let _ = writeln!(text, "| row | {} | |\n|---|{lines}---|", names.join(" | "));
 }
 
 fn row(
@@ -145,7 +162,7 @@ fn row(
     verdict: &str,
 ) {
     let _ = write!(text, "| {cell} |");
-    for server in COMPARED {
+    for server in compared(section) {
         let _ = write!(text, " {} |", shown(estimate(section, server, cell, measure)));
     }
     let _ = writeln!(text, " {verdict} |");
@@ -159,18 +176,18 @@ fn mean(
     measure: Measure,
 ) -> Option<Estimate> {
     text.push_str("| **geometric mean**, 16 connections and more, up to 4 KiB |");
-    let means = COMPARED.map(|server| {
+    let mean_of = |server| {
         let rows: Vec<_> = cells
             .iter()
             .filter(|cell| cell.counts())
             .map(|cell| ratios(section, server, cell, measure))
             .collect();
         geometric_mean_of(&rows)
-    });
-    for mean in means {
-        let _ = write!(text, " {} |", shown(mean));
+    };
+    for server in compared(section) {
+        let _ = write!(text, " {} |", shown(mean_of(server)));
     }
-    means[0]
+    mean_of(Server::Rotor)
 }
 
 fn runs<'a>(

@@ -1,6 +1,7 @@
 //! The servers. Each listens on a port of the kernel's choice, prints it, and serves until it is
 //! killed.
 
+mod bare_designs;
 mod bare_epoll;
 mod bare_uring;
 mod crowd;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use self::bare_designs::Design;
 use crate::cells::Cell;
 use crate::{child, machine};
 
@@ -36,11 +38,35 @@ pub(crate) enum Server {
     Tokio,
     BareUring,
     BareEpoll,
+    /// The bare io_uring loop, receiving into buffers the kernel picks.
+    BarePicked,
+    /// The same, each receive going on by itself.
+    BareMultishot,
+    /// The same, buffers handed out in parts.
+    BareIncremental,
+    /// The bare io_uring loop, polling and then receiving directly.
+    BarePoll,
+    /// The bare io_uring loop, its replies handed over together.
+    BareBatched,
 }
 
 impl Server {
-    pub(crate) const ALL: [Server; 5] =
+    /// Those that run when none are named.
+    pub(crate) const USUAL: [Server; 5] =
         [Server::Rotor, Server::RotorSpin, Server::Tokio, Server::BareUring, Server::BareEpoll];
+
+    pub(crate) const ALL: [Server; 10] = [
+        Server::Rotor,
+        Server::RotorSpin,
+        Server::Tokio,
+        Server::BareUring,
+        Server::BareEpoll,
+        Server::BarePicked,
+        Server::BareMultishot,
+        Server::BareIncremental,
+        Server::BarePoll,
+        Server::BareBatched,
+    ];
 
     /// As the command line and the results spell it.
     pub(crate) fn name(self) -> &'static str {
@@ -50,6 +76,11 @@ impl Server {
             Server::Tokio => "tokio",
             Server::BareUring => "bare-uring",
             Server::BareEpoll => "bare-epoll",
+            Server::BarePicked => "bare-picked",
+            Server::BareMultishot => "bare-multishot",
+            Server::BareIncremental => "bare-incremental",
+            Server::BarePoll => "bare-poll",
+            Server::BareBatched => "bare-batched",
         }
     }
 
@@ -98,9 +129,25 @@ pub(crate) fn serve(server: Server, job: Job, core: usize) -> io::Result<()> {
         (Server::Tokio, job) => on_tokio::serve(job),
         (Server::BareUring, Job::Echo { piece }) => bare_uring::serve(piece),
         (Server::BareEpoll, Job::Echo { piece }) => bare_epoll::serve(piece),
-        (Server::BareUring | Server::BareEpoll, Job::Idle { .. } | Job::Beside { .. }) => {
-            Err(io::Error::new(io::ErrorKind::Unsupported, "the bare loops have no tasks"))
+        (Server::BarePicked, Job::Echo { piece }) => bare_designs::serve(Design::Picked, piece),
+        (Server::BareMultishot, Job::Echo { piece }) => {
+            bare_designs::serve(Design::Multishot, piece)
         }
+        (Server::BareIncremental, Job::Echo { piece }) => {
+            bare_designs::serve(Design::Incremental, piece)
+        }
+        (Server::BarePoll, Job::Echo { piece }) => bare_designs::serve(Design::Poll, piece),
+        (Server::BareBatched, Job::Echo { piece }) => bare_designs::serve(Design::Batched, piece),
+        (
+            Server::BareUring
+            | Server::BareEpoll
+            | Server::BarePicked
+            | Server::BareMultishot
+            | Server::BareIncremental
+            | Server::BarePoll
+            | Server::BareBatched,
+            Job::Idle { .. } | Job::Beside { .. },
+        ) => Err(io::Error::new(io::ErrorKind::Unsupported, "the bare loops have no tasks")),
     }
 }
 
