@@ -6,7 +6,7 @@ pub const TRANSFER_BYTES_MAX: u32 = 0x7fff_f000;
 
 /// The most picked buffers handed to the backend at a time. The rest wait on a stack, last returned
 /// first used, so that a small warm set serves and untouched memory stays untouched.
-pub const BUFFERS_PROVIDED_MAX: u32 = 1024;
+pub const BUFFERS_PROVIDED_MAX: u32 = 256;
 
 /// The most buffers a loop may have: their numbers are 16 bits wide.
 pub const BUFFERS_MAX: u32 = 1 << 15;
@@ -14,7 +14,7 @@ pub const BUFFERS_MAX: u32 = 1 << 15;
 /// Receives that are lent a buffer when they are submitted, in place of one picked when bytes arrive:
 /// at most so many, and at most a quarter of the buffers. Cheaper for the kernel, but a stream that
 /// waits holds its buffer (decision 0011).
-pub const BUFFERS_LENT_MAX: u32 = 1024;
+pub const BUFFERS_LENT_MAX: u32 = 256;
 
 /// The most rows a table may have. Indices above are kept for the backends' own use.
 pub const ROWS_MAX: u32 = 1 << 24;
