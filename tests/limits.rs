@@ -226,7 +226,7 @@ fn reads_that_find_no_buffer_wait_and_lose_nothing() {
                 let (mut total, mut buffer) = (0, [0; 300]);
                 while let count @ 1.. = stream.read(&mut buffer).await.unwrap() {
                     total += count;
-                    rotor::task::yield_now().await;
+                    yield_now().await;
                 }
                 total
             }));

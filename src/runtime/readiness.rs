@@ -12,7 +12,7 @@ use crate::event_loop::Loop;
 use crate::op::Descriptor;
 use crate::runtime::core::{Core, Parking, Shared, Step};
 use crate::runtime::stream::{Stepped, closed};
-use crate::runtime::streams::{Receiving, Stream};
+use crate::runtime::streams::Stream;
 use crate::runtime::waiters::Ticket;
 use crate::runtime::watchers::Sides;
 

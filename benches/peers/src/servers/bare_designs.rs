@@ -1,7 +1,10 @@
 //! The other ways to receive and send on a bare io_uring loop, beside the one of `bare_uring.rs`: what
 //! the choice among them was made from. For messages up to a buffer's size; a socket that takes no
 //! more ends the server.
-#![allow(unsafe_code, reason = "entries of the ring hold pointers, and a buffer ring is shared memory")]
+#![allow(
+    unsafe_code,
+    reason = "entries of the ring hold pointers, and a buffer ring is shared memory"
+)]
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::io;
