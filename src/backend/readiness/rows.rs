@@ -27,8 +27,6 @@ pub(super) struct Row {
     pub(super) fresh: u8,
     /// A short receive does not say that it is drained; see [`Found`](super::selector::Found).
     pub(super) over: bool,
-    /// The engine has made it nonblocking.
-    pub(super) nonblocking: bool,
     /// The selector cannot watch it, because it is always ready.
     pub(super) unwatchable: bool,
     reading: Chain,
@@ -50,7 +48,6 @@ impl Row {
             ready: 0,
             fresh: 0,
             over: false,
-            nonblocking: false,
             unwatchable: false,
             reading: Chain::EMPTY,
             writing: Chain::EMPTY,

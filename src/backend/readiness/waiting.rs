@@ -59,7 +59,7 @@ impl<S: Selector> Engine<S> {
 
     pub(super) fn free_unused(&mut self, index: u32) {
         let row = self.rows.get(index);
-        if row.armed == 0 && row.is_idle() && !row.nonblocking {
+        if row.armed == 0 && row.is_idle() {
             self.rows.free(index);
         }
     }
@@ -109,29 +109,6 @@ impl<S: Selector> Engine<S> {
         if result == -libc::EAGAIN || short && !row.over {
             row.ready &= !READ;
         }
-    }
-
-    /// Makes a descriptor nonblocking, or blocking again if it was not: 0 or a negative `errno`.
-    pub(super) fn block(&mut self, index: u32, blocking: bool) -> i32 {
-        let row = self.rows.get_mut(index);
-        if row.nonblocking != blocking {
-            return 0;
-        }
-        let result = descriptor::set_blocking(row.fd, blocking);
-        if result == 0 {
-            row.nonblocking = !blocking;
-        }
-        result
-    }
-
-    pub(super) fn accept(&mut self, token: Token, request: &Request, fd: RawFd) -> Submission {
-        let Some(index) = self.rows.find_or_take(fd) else { return Submission::Full };
-        let result = self.block(index, false);
-        if result < 0 {
-            self.free_unused(index);
-            return Submission::Done(result);
-        }
-        self.queue(token, request, fd, READ)
     }
 
     /// Performs what waits on descriptors that are ready.

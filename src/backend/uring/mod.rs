@@ -296,6 +296,13 @@ unsafe impl Backend for Uring {
         }
     }
 
+    /// On a descriptor that is nonblocking io_uring answers `EAGAIN` in place of waiting.
+    fn adopt(&mut self, fd: RawFd) {
+        if !self.guard.forked() {
+            descriptor::set_blocking(fd, true);
+        }
+    }
+
     fn tick(&mut self, wait: TickWait) -> io::Result<TickEnd> {
         self.check().map_err(forked)?;
         self.publish_buffers();

@@ -66,7 +66,7 @@ fn a_poll_is_not_answered_by_what_is_known_but_by_how_things_are() {
 }
 
 #[test]
-fn a_listener_is_nonblocking_from_its_first_accept_until_it_leaves() {
+fn a_listener_is_nonblocking_when_it_accepts_until_it_leaves() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let fd = listener.as_raw_fd();
@@ -77,10 +77,10 @@ fn a_listener_is_nonblocking_from_its_first_accept_until_it_leaves() {
     let mut bench = Bench::new();
     let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
     bench.queue(1, &Request::Accept { fd, address: peer });
-    assert!(!blocking());
     let key = bench.key(fd);
     let found = bench.tell(key, READ);
     assert!(bench.tick(&[found]).is_empty(), "nobody is there, and it does not wait");
+    assert!(!blocking());
     let client = TcpStream::connect(address).unwrap();
     let accepted = one(bench.tick(&[found])).result;
     assert!(accepted >= 0);
@@ -91,6 +91,41 @@ fn a_listener_is_nonblocking_from_its_first_accept_until_it_leaves() {
     bench.engine.forget(fd, None);
     assert!(blocking() && bench.script.borrow().disarmed == [fd]);
     bench.engine.release(accepted);
+}
+
+/// A second row of one open file, and a duplicate in std's hands that makes all of them blocking.
+#[test]
+fn a_listener_that_a_duplicate_made_blocking_does_not_block_the_engine() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let twin = listener.try_clone().unwrap();
+    let mut bench = Bench::new();
+    let mut found = Vec::new();
+    for (index, fd) in [(1, listener.as_raw_fd()), (2, twin.as_raw_fd())] {
+        let address = Box::leak(Box::new(RawAddress::EMPTY));
+        bench.queue(index, &Request::Accept { fd, address });
+        found.push(bench.tell(bench.key(fd), READ));
+    }
+    assert!(bench.tick(&found).is_empty());
+    listener.set_nonblocking(false).unwrap();
+    // Ends an accept that waits, so that this fails and does not hang.
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let rescue = std::thread::spawn(move || {
+        let late = stopped.recv_timeout(std::time::Duration::from_secs(5)).is_err();
+        (late, late.then(|| (TcpStream::connect(address), TcpStream::connect(address))))
+    });
+    let answers = bench.tick(&found);
+    let _ = stop.send(());
+    assert!(!rescue.join().unwrap().0, "an accept waited");
+    assert!(answers.is_empty());
+    // The twin leaves, and is blocking as promised; the first row goes on.
+    assert!(bench.engine.cancel(token(2)));
+    bench.answers();
+    bench.engine.forget(twin.as_raw_fd(), None);
+    let _client = TcpStream::connect(address).unwrap();
+    let accepted = one(bench.tick(&found[..1]));
+    assert!(accepted.token == token(1) && accepted.result >= 0);
+    bench.engine.release(accepted.result);
 }
 
 #[test]
