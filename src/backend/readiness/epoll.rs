@@ -23,6 +23,12 @@ const NOTHING: epoll_event = epoll_event { events: 0, u64: 0 };
 
 const NS_PER_MS: u64 = 1_000_000;
 
+/// Lateness not worth another entry to the kernel.
+const LATE_NS_MAX: u64 = 10_000;
+
+/// The longest the kernel is late by itself (`MAX_SLACK` of its fs/select.c).
+const KERNEL_LATE_NS_MAX: u64 = 100 * NS_PER_MS;
+
 /// How waits are handed to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
@@ -38,10 +44,12 @@ pub(crate) struct Epoll {
     wake: Wake,
     /// Waits are in nanoseconds.
     fine: bool,
+    /// The kernel's waits are late by up to one part in so many.
+    late_part: u64,
     events: Box<[epoll_event]>,
     found: usize,
     taken: usize,
-    /// epoll's waits are late by the thread's slack, 50 us as a rule; other waits' timers are not.
+    /// epoll's waits are late by the thread's slack too, 50 us as a rule; io_uring's are not.
     _slack: LeastSlack,
 }
 
@@ -65,7 +73,8 @@ impl Epoll {
         let mut events = vec![NOTHING; FOUND_MAX].into_boxed_slice();
         let fine = precision == Precision::Best && has_fine_waits(&epoll, &mut events);
         let _slack = LeastSlack::new();
-        Ok(Epoll { epoll, wake, fine, events, found: 0, taken: 0, _slack })
+        let late_part = late_part();
+        Ok(Epoll { epoll, wake, fine, late_part, events, found: 0, taken: 0, _slack })
     }
 }
 
@@ -81,6 +90,22 @@ const ET: u32 = libc::EPOLLET as u32;
 /// know.
 fn has_fine_waits(epoll: &OwnedFd, events: &mut [epoll_event]) -> bool {
     descriptor::epoll_wait_ns(epoll, &mut events[..1], Some(0)).is_ok()
+}
+
+/// What part of a wait the kernel may be late by (`select_estimate_accuracy` of its fs/select.c): a
+/// thousandth, and a two-hundredth for a thread that was niced. Found out once: one that is niced
+/// later has waits that are late by that part.
+fn late_part() -> u64 {
+    let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    if nice > 0 { 200 } else { 1000 }
+}
+
+/// What to ask the kernel for so that it is not late. The engine waits again for what is left, a small
+/// part of the whole: a long wait takes two entries or three, a short one a single one. A timerfd would
+/// be as exact, and cost a call for each wait, also for those that something else ends.
+fn shortened(wait_ns: u64, late_part: u64) -> u64 {
+    let late_ns = (wait_ns / late_part).min(KERNEL_LATE_NS_MAX);
+    if late_ns < LATE_NS_MAX { wait_ns } else { wait_ns - late_ns - 1 }
 }
 
 /// Whole milliseconds, rounded up: a wait never ends early for it. Capped at what the type holds,
@@ -144,6 +169,7 @@ impl Selector for Epoll {
     fn wait(&mut self, wait_ns: Option<u64>) -> Result<bool, i32> {
         self.taken = 0;
         self.found = 0;
+        let wait_ns = wait_ns.map(|wait_ns| shortened(wait_ns, self.late_part));
         self.found = if self.fine {
             descriptor::epoll_wait_ns(&self.epoll, &mut self.events, wait_ns)?
         } else {
@@ -187,7 +213,13 @@ impl fmt::Debug for Epoll {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::backend::readiness::{Engine, Sizes};
+    use crate::backend::{Backend, TickEnd, TickWait};
+    use crate::sys::fork::ForkGuard;
+    use crate::tables::arena::{Arena, Plan};
 
     #[test]
     fn waits_are_rounded_up_to_milliseconds_and_capped() {
@@ -196,6 +228,28 @@ mod tests {
         }
         let most = i32::MAX as u64 * NS_PER_MS;
         assert_eq!([most - 1, most, most + 1].map(milliseconds), [i32::MAX; 3]);
+    }
+
+    #[test]
+    fn a_wait_asked_for_and_what_the_kernel_adds_are_no_more_than_the_wait() {
+        for late_part in [200, 1000] {
+            let mut wait_ns = 1;
+            while wait_ns < u64::MAX / 3 {
+                // What is left after each is waited for anew, in few steps, and none goes in circles.
+                let mut left_ns = wait_ns;
+                for _ in 0..8 {
+                    let asked = shortened(left_ns, late_part);
+                    let late = (asked / late_part).min(KERNEL_LATE_NS_MAX);
+                    assert!(asked > 0 && asked + late <= left_ns + LATE_NS_MAX);
+                    left_ns -= asked;
+                    if left_ns == 0 {
+                        break;
+                    }
+                }
+                assert_eq!(left_ns, 0, "{wait_ns} in parts of {late_part}");
+                wait_ns = wait_ns * 3 + 1;
+            }
+        }
     }
 
     #[test]
@@ -213,6 +267,37 @@ mod tests {
         assert_eq!(says(libc::EPOLLPRI), (READ, true));
         assert_eq!(says(libc::EPOLLHUP), (READ | WRITE, true));
         assert_eq!(says(libc::EPOLLERR), (READ | WRITE, true));
+    }
+
+    fn engine(precision: Precision, arena: &mut Arena) -> Engine<Epoll> {
+        let guard = ForkGuard::new().unwrap();
+        Engine::new(arena, SIZES, Epoll::new(precision).unwrap(), guard)
+    }
+
+    const SIZES: Sizes = Sizes { tokens: 1, descriptors: 1, buffers: 1 };
+
+    /// Beside sleeps of the same length on the same machine, as busy as it is: the best of each.
+    #[test]
+    fn a_long_wait_is_late_by_less_than_half_a_thousandth() {
+        const WAIT: Duration = Duration::from_millis(250);
+        let mut plan = Plan::default();
+        Engine::<Epoll>::plan(&mut plan, SIZES);
+        let mut arena = Arena::new(plan.bytes()).unwrap();
+        let mut engine = engine(Precision::Best, &mut arena);
+        let (mut waited, mut slept) = (Duration::MAX, Duration::MAX);
+        for _ in 0..6 {
+            let start = Instant::now();
+            let wait = TickWait::AtMost(WAIT.as_nanos() as u64);
+            assert_eq!(engine.tick(wait).unwrap(), TickEnd::TimedOut);
+            assert!(start.elapsed() >= WAIT, "early");
+            waited = waited.min(start.elapsed());
+            let start = Instant::now();
+            std::thread::sleep(WAIT);
+            slept = slept.min(start.elapsed());
+        }
+        assert!(waited < slept + WAIT / 2000, "{waited:?}, and a sleep took {slept:?}");
+        // Six waits, each with little more than one entry.
+        assert!(engine.statistics().enters <= 6 * 3, "{:?}", engine.statistics());
     }
 
     /// Both kinds of waits: never early, and a wake-up ends them.

@@ -53,7 +53,8 @@ pub(crate) trait Selector {
     fn disarm(&mut self, fd: RawFd, armed: u8);
 
     /// Waits until something is found, for at most so many nanoseconds, rounded up; zero does not
-    /// wait, nothing waits for ever. Answers whether a wake-up came. May end early.
+    /// wait, nothing waits for ever. Answers whether a wake-up came. May end early, by a part of the
+    /// wait: the engine waits again for the rest.
     fn wait(&mut self, wait_ns: Option<u64>) -> Result<bool, i32>;
 
     /// What the last wait found, one after the other.
