@@ -169,6 +169,12 @@ impl Selector for Kqueue {
         Arc::clone(&self.waker)
     }
 
+    /// macOS looks at `MSG_DONTWAIT` when it receives, and not when it sends (`sosend` of XNU). FreeBSD
+    /// does both; it is treated alike, so that there is one way to test.
+    fn sends_may_wait(&self) -> bool {
+        true
+    }
+
     fn granularity_ns(&self) -> u64 {
         1
     }

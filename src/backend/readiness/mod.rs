@@ -10,7 +10,9 @@
 //! and a send, and no call to register. Streams stay blocking, as the other backends have them: calls
 //! say themselves that they do not wait (`MSG_DONTWAIT`). Accept and connect cannot say so: a listener
 //! is made nonblocking before each accept and a stream before it connects. Nothing is remembered of
-//! that: duplicates share the mode, in this program and in others, and any of them may change it.
+//! that: duplicates share the mode, in this program and in others, and any of them may change it. Where
+//! sends may wait though they say that they do not (kqueue), streams are nonblocking as long as they are
+//! the loop's.
 //!
 //! # Unsafe
 //! Requests carry pointers, which are handed to the kernel for the length of a call. Invariants:
@@ -133,7 +135,7 @@ impl<S: Selector> Engine<S> {
                 Err(errno) => result = -errno,
             }
         }
-        descriptor::set_blocking(fd, true);
+        self.settle(fd);
         self.free_unused(index);
         Submission::Done(result)
     }
@@ -149,6 +151,7 @@ impl<S: Selector> Engine<S> {
                     accepted = unsafe { descriptor::accept_now(fd, address) };
                     if accepted >= 0 {
                         self.unknown(accepted);
+                        self.came(accepted);
                     }
                 }
                 accepted
@@ -160,7 +163,7 @@ impl<S: Selector> Engine<S> {
                 if result == -libc::EINPROGRESS {
                     return None;
                 }
-                descriptor::set_blocking(fd, true);
+                self.settle(fd);
                 result
             }
             Request::Receive { pointer, length, .. } => {
@@ -299,7 +302,7 @@ unsafe impl<S: Selector> Backend for Engine<S> {
         let entry = self.requests.get(index);
         let (row, direction) = (entry.row, direction_of_request(&entry.request));
         if let Request::Connect { fd, .. } = entry.request {
-            descriptor::set_blocking(fd, true);
+            self.settle(fd);
         }
         let chain = self.rows.get_mut(row).chain(direction);
         self.requests.answer(chain, index, Answer::last(-libc::ECANCELED));
@@ -324,6 +327,7 @@ unsafe impl<S: Selector> Backend for Engine<S> {
         let reply = descriptor::perform(control);
         if let Ok(Reply::Opened(fd)) = reply {
             self.unknown(fd);
+            self.came(fd);
         }
         reply
     }
@@ -348,6 +352,7 @@ unsafe impl<S: Selector> Backend for Engine<S> {
     fn adopt(&mut self, fd: RawFd) {
         if !self.guard.forked() {
             self.unknown(fd);
+            self.came(fd);
             descriptor::keep_quiet(fd);
         }
     }
@@ -356,7 +361,10 @@ unsafe impl<S: Selector> Backend for Engine<S> {
         if self.guard.forked() {
             return;
         }
-        descriptor::set_blocking(fd, true);
+        // The duplicate that goes on shares the mode.
+        if heir.is_none() || !self.selector.sends_may_wait() {
+            descriptor::set_blocking(fd, true);
+        }
         let Some(index) = self.rows.find(fd) else { return };
         let armed = self.rows.get(index).armed;
         if armed != 0 {

@@ -63,6 +63,9 @@ pub(crate) trait Selector {
     /// The function that ends a wait from any thread, also after the selector is gone.
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync>;
 
+    /// Whether a send that is told not to wait may wait all the same, unless its socket is nonblocking.
+    fn sends_may_wait(&self) -> bool;
+
     /// The unit waits are rounded up to, in nanoseconds.
     fn granularity_ns(&self) -> u64;
 }

@@ -111,6 +111,18 @@ impl<S: Selector> Engine<S> {
         }
     }
 
+    /// A descriptor has come to the loop: its sends must not wait.
+    pub(super) fn came(&self, fd: RawFd) {
+        if self.selector.sends_may_wait() {
+            descriptor::set_blocking(fd, false);
+        }
+    }
+
+    /// A stream connects no longer: it is in the mode of all streams again.
+    pub(super) fn settle(&self, fd: RawFd) {
+        descriptor::set_blocking(fd, !self.selector.sends_may_wait());
+    }
+
     /// Performs what waits on descriptors that are ready.
     pub(super) fn attend(&mut self) {
         for _ in 0..self.rows.listed() {

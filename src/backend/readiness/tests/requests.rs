@@ -70,26 +70,22 @@ fn a_listener_is_nonblocking_when_it_accepts_until_it_leaves() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let fd = listener.as_raw_fd();
-    let blocking = || {
-        // SAFETY: no memory is passed.
-        unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_NONBLOCK == 0 }
-    };
     let mut bench = Bench::new();
     let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
     bench.queue(1, &Request::Accept { fd, address: peer });
     let key = bench.key(fd);
     let found = bench.tell(key, READ);
     assert!(bench.tick(&[found]).is_empty(), "nobody is there, and it does not wait");
-    assert!(!blocking());
+    assert!(!is_blocking(fd));
     let client = TcpStream::connect(address).unwrap();
     let accepted = one(bench.tick(&[found])).result;
     assert!(accepted >= 0);
-    // SAFETY: the kernel wrote the address; no memory is passed to fcntl.
-    let (from, flags) = unsafe { ((*peer).decode(), libc::fcntl(accepted, libc::F_GETFL)) };
+    // SAFETY: the kernel wrote the address.
+    let from = unsafe { (*peer).decode() };
     assert_eq!(from.unwrap(), client.local_addr().unwrap());
-    assert_eq!(flags & libc::O_NONBLOCK, 0, "a connection blocks");
+    assert!(is_blocking(accepted), "a connection blocks");
     bench.engine.forget(fd, None);
-    assert!(blocking() && bench.script.borrow().disarmed == [fd]);
+    assert!(is_blocking(fd) && bench.script.borrow().disarmed == [fd]);
     bench.engine.release(accepted);
 }
 
@@ -149,9 +145,25 @@ fn a_connect_waits_through_readiness_told_in_vain() {
     assert!(bench.tick(&[found]).is_empty(), "it goes on");
     assert!(bench.engine.cancel(token(1)));
     assert_eq!(one(bench.tick(&[found])).result, -libc::ECANCELED);
-    // SAFETY: no memory is passed.
-    assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NONBLOCK, 0);
+    assert!(is_blocking(fd));
     bench.engine.release(fd);
+}
+
+/// The result of a connect to that address, and the stream.
+fn connect(bench: &mut Bench, to: std::net::SocketAddr) -> (i32, RawFd) {
+    let open = Control::OpenStream { family_of: to };
+    let Reply::Opened(fd) = bench.engine.control(&open).unwrap() else { panic!("opened") };
+    let address: *const RawAddress = Box::leak(Box::new(RawAddress::encode(to)));
+    let result = match bench.submit(1, &Request::Connect { fd, address }) {
+        Submission::Done(result) => result,
+        Submission::Queued => {
+            let found = bench.tell(bench.key(fd), WRITE);
+            while !descriptor::is_ready(fd, Interest::Writable) {}
+            one(bench.tick(&[found])).result
+        }
+        Submission::Full => panic!("full"),
+    };
+    (result, fd)
 }
 
 #[test]
@@ -160,23 +172,44 @@ fn a_connect_ends_as_the_kernel_says_and_leaves_the_stream_blocking() {
     let address = listener.local_addr().unwrap();
     let mut bench = Bench::new();
     for (to, expected) in [(address, 0), ("127.0.0.1:1".parse().unwrap(), -libc::ECONNREFUSED)] {
-        let open = Control::OpenStream { family_of: to };
-        let Reply::Opened(fd) = bench.engine.control(&open).unwrap() else { panic!("opened") };
-        let name: *const RawAddress = Box::leak(Box::new(RawAddress::encode(to)));
-        let result = match bench.submit(1, &Request::Connect { fd, address: name }) {
-            Submission::Done(result) => result,
-            Submission::Queued => {
-                let found = bench.tell(bench.key(fd), WRITE);
-                while !descriptor::is_ready(fd, Interest::Writable) {}
-                one(bench.tick(&[found])).result
-            }
-            Submission::Full => panic!("full"),
-        };
+        let (result, fd) = connect(&mut bench, to);
         assert_eq!(result, expected);
-        // SAFETY: no memory is passed.
-        assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NONBLOCK, 0);
+        assert!(is_blocking(fd));
         bench.engine.release(fd);
     }
+}
+
+/// As on macOS: whichever way a stream comes, it is nonblocking until it leaves.
+#[test]
+fn where_sends_may_wait_a_stream_is_nonblocking_as_long_as_it_is_the_loop_s() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut bench = Bench::new();
+    bench.script.borrow_mut().sends_may_wait = true;
+    let (result, connected) = connect(&mut bench, address);
+    assert_eq!(result, 0);
+    let (refused, other) = connect(&mut bench, "127.0.0.1:1".parse().unwrap());
+    assert_eq!(refused, -libc::ECONNREFUSED);
+    let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
+    bench.queue(1, &Request::Accept { fd: listener.as_raw_fd(), address: peer });
+    let found = bench.tell(bench.key(listener.as_raw_fd()), READ);
+    let accepted = one(bench.tick(&[found])).result;
+    let (from_std, _far) = pair();
+    let adopted = from_std.into_raw_fd();
+    bench.engine.adopt(adopted);
+    let all = [connected, other, accepted, adopted];
+    assert_eq!(all.map(is_blocking), [false; 4]);
+    let Reply::Opened(heir) = bench.engine.control(&Control::Duplicate(adopted)).unwrap() else {
+        panic!("opened")
+    };
+    bench.engine.forget(adopted, Some(heir));
+    assert!(!is_blocking(heir), "it is the loop's still");
+    for fd in [connected, other, accepted, heir] {
+        bench.engine.forget(fd, None);
+        assert!(is_blocking(fd));
+        descriptor::close(fd);
+    }
+    descriptor::close(adopted);
 }
 
 #[test]
