@@ -87,16 +87,22 @@ fn what_was_asked_for_by_hand_and_refused_is_an_error_and_no_other_backend() {
 fn a_shortage_is_an_error_and_no_refusal() {
     let (well, line) = first_line(None, refuse_setup(libc::EMFILE));
     assert!(!well && line.contains("RLIMIT_NOFILE"), "{line}");
-    let (well, line) = first_line(None, refuse_setup(libc::ENOMEM));
-    for words in ["locked memory", "RLIMIT_MEMLOCK", "ring_entries", "ROTOR_BACKEND=epoll"] {
-        assert!(!well && line.contains(words), "{line}");
+    // Of the rings, and of the buffers' ring. Whoever is exempt from the limit is not sent to it.
+    let without_rings = || seccomp::refuse(libc::SYS_io_uring_register, Some(22), libc::ENOMEM);
+    for (well, line) in
+        [first_line(None, refuse_setup(libc::ENOMEM)), first_line(None, without_rings)]
+    {
+        for words in ["locked memory", "ring_entries", "ROTOR_BACKEND=epoll"] {
+            assert!(!well && line.contains(words), "{line}");
+        }
+        assert_ne!(line.contains("RLIMIT_MEMLOCK"), line.contains("no limit holds"), "{line}");
     }
 }
 
-/// Root is exempt from the limit, so the program runs as nobody.
+/// Root is exempt from the limit, so the program runs as nobody. The first limit is below what the
+/// queues take, the second one is enough for them, and below what they and the buffers' ring take.
 #[test]
 fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
-    const NOBODY: u32 = 65_534;
     // SAFETY: no memory is passed.
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: only root can become nobody");
@@ -104,13 +110,28 @@ fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
     }
     let copied = std::env::temp_dir().join(format!("rotor-which-backend-{}", std::process::id()));
     std::fs::copy(example("which_backend"), &copied).unwrap();
-    let mut command = Command::new(&copied);
+    let lines = [0, 147_456].map(|limit| first_line_of_nobody(&copied, limit));
+    let _ = std::fs::remove_file(&copied);
+    for (limit, line) in [0, 147_456].into_iter().zip(lines) {
+        if line.starts_with("io_uring") {
+            println!("skipped: this kernel does not count all rings against the limit");
+            continue;
+        }
+        let words = format!("epoll: the memory-lock limit of {limit} bytes is below the 155648 ");
+        let queues = format!("epoll: the memory-lock limit of {limit} bytes is below the 139264 ");
+        assert!(line.starts_with(if limit == 0 { &queues } else { &words }), "{line}");
+    }
+}
+
+fn first_line_of_nobody(program: &Path, limit: u64) -> String {
+    const NOBODY: u32 = 65_534;
+    let mut command = Command::new(program);
     command.env_remove("ROTOR_BACKEND").current_dir("/");
-    let limit_and_leave = || {
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let limit_and_leave = move || {
+        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
         // SAFETY: the kernel reads the structure; two system calls.
         unsafe {
-            if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none) != 0
+            if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) != 0
                 || libc::setuid(NOBODY) != 0
             {
                 return Err(io::Error::last_os_error());
@@ -120,15 +141,8 @@ fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
     };
     // SAFETY: as above.
     unsafe { command.pre_exec(limit_and_leave) };
-    let output = command.output();
-    let _ = std::fs::remove_file(&copied);
-    let told = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
-    let line = told.lines().next().unwrap_or_default();
-    if line.starts_with("io_uring") {
-        println!("skipped: this kernel does not count rings against the limit");
-        return;
-    }
-    assert!(line.starts_with("epoll: the memory-lock limit of 0 bytes is below"), "{told}");
+    let told = String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned();
+    told.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Two hours pass in it, of its own time.

@@ -171,10 +171,23 @@ impl Driver {
     }
 
     /// The memory is the arena's, which the loop drops after its driver, or leaks.
-    pub(crate) fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
+    pub(crate) fn attach(
+        &mut self,
+        memory: BufferMemory,
+        options: &Options,
+    ) -> Result<(), CreateError> {
+        let _ = options;
         // SAFETY: the loop cuts the memory from its arena, hands it to nothing else, and drops its
         // driver before the arena or leaks both.
-        forward!(self, backend => unsafe { backend.attach(memory) })
+        let attached = forward!(self, backend => unsafe { backend.attach(memory) });
+        attached.map_err(|error| match self {
+            #[cfg(target_os = "linux")]
+            Driver::Uring(_) => super::uring::buffers_refusal(options, &memory, error),
+            Driver::Readiness(_) | Driver::Custom(_) | Driver::Gone => {
+                let what = "the receive buffers cannot be registered";
+                CreateError::Backend { what, error }
+            }
+        })
     }
 
     // Inlined as a whole: where the kind of a request is known, little is left of the ways it might go.

@@ -116,13 +116,7 @@ impl Loop {
             ring_entries: entries,
         };
         // The buffers are part of what the system is asked for.
-        let attached = |mut driver: Driver| match driver.attach(memory) {
-            Ok(()) => Ok(driver),
-            Err(error) => {
-                let what = "the receive buffers cannot be registered";
-                Err(CreateError::Backend { what, error })
-            }
-        };
+        let attached = |mut driver: Driver| driver.attach(memory, options).map(|()| driver);
         let driver = match custom {
             Some(backend) => attached(Driver::Custom(backend))?,
             None => choice::make(|kind| {

@@ -24,7 +24,7 @@ use crate::backend::BufferMemory;
 /// The kernel's largest ring (io_uring_register_buf_ring(3)).
 const RING_ENTRIES_MAX: u32 = 1 << 15;
 
-const LACKING: &str = "io_uring_register refused a ring of provided buffers \
+pub(super) const LACKING: &str = "io_uring_register refused a ring of provided buffers \
                        (IORING_REGISTER_PBUF_RING, Linux 5.19)";
 
 /// The ring and the place where its next buffer goes.
@@ -55,7 +55,7 @@ impl BufferRing {
             let address = memory.ring as u64;
             submitter.register_buf_ring_with_flags(address, entries as u16, BUFFER_GROUP, 0)
         };
-        registered.map_err(|error| io::Error::new(error.kind(), format!("{LACKING}: {error}")))?;
+        registered?;
         Ok(BufferRing { memory, tail: 0, published: 0 })
     }
 

@@ -43,7 +43,7 @@ mod setup;
 mod tests;
 mod wait;
 
-pub(super) use self::setup::survey;
+pub(super) use self::setup::{buffers_refusal, survey};
 
 /// The group all provided buffers are in.
 const BUFFER_GROUP: u16 = 0;
