@@ -9,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rotor::backend::scripted::scripted;
 use rotor::backend::{Kind, Reason, prefer};
-use rotor::runtime::{CreateError, Runtime};
+use rotor::runtime::{Builder, CreateError, Runtime};
 
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -22,14 +23,21 @@ fn first_line(
     variable: Option<&str>,
     before: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) -> (bool, String) {
+    let (well, told) = told(variable, before);
+    (well, told.lines().next().unwrap_or_default().to_owned())
+}
+
+fn told(
+    variable: Option<&str>,
+    before: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> (bool, String) {
     let mut command = Command::new(example("which_backend"));
     command.env_remove("ROTOR_BACKEND").envs(variable.map(|kind| ("ROTOR_BACKEND", kind)));
     // SAFETY: what runs there makes a few system calls and allocates nothing.
     unsafe { command.pre_exec(before) };
     let output = command.output().unwrap();
     let told = if output.status.success() { output.stdout } else { output.stderr };
-    let line = String::from_utf8_lossy(&told).lines().next().unwrap_or_default().to_owned();
-    (output.status.success(), line)
+    (output.status.success(), String::from_utf8_lossy(&told).into_owned())
 }
 
 #[track_caller]
@@ -63,6 +71,26 @@ fn where_io_uring_is_refused_epoll_runs_and_says_by_what() {
     }
     let (_, line) = first_line(None, refuse_setup(libc::EPERM));
     assert!(line.ends_with("(seccomp or kernel.io_uring_disabled)"), "{line}");
+}
+
+#[test]
+fn what_could_not_be_asked_is_not_called_lacking() {
+    let has_line = |told: &str, start: &str| told.lines().any(|line| line.starts_with(start));
+    let (_, free) = told(None, || Ok(()));
+    for name in ["IORING_SETUP_DEFER_TASKRUN", "IORING_REGISTER_PBUF_RING", "IORING_OP_ACCEPT"] {
+        assert!(has_line(&free, &format!("kernel has: {name}")), "{free}");
+        let (_, refused) = told(None, refuse_setup(libc::EPERM));
+        assert!(has_line(&refused, &format!("kernel not asked: {name}")), "{refused}");
+    }
+    let (_, old) = told(None, refuse_setup(libc::EINVAL));
+    assert!(has_line(&old, "kernel lacks: IORING_SETUP_DEFER_TASKRUN"), "{old}");
+    assert!(has_line(&old, "kernel not asked: IORING_OP_ACCEPT"), "{old}");
+    let without_rings = || seccomp::refuse(libc::SYS_io_uring_register, Some(22), libc::EINVAL);
+    let (_, lacking) = told(None, without_rings);
+    assert!(has_line(&lacking, "kernel lacks: IORING_REGISTER_PBUF_RING"), "{lacking}");
+    let without_waits = || seccomp::refuse(libc::SYS_epoll_pwait2, None, libc::ENOSYS);
+    let (well, coarse) = told(Some("epoll"), without_waits);
+    assert!(well && has_line(&coarse, "kernel lacks: epoll_pwait2"), "{coarse}");
 }
 
 #[test]
@@ -163,6 +191,15 @@ fn a_process_keeps_its_choice_for_life() {
         println!("skipped: ROTOR_BACKEND chooses");
         return;
     }
+    // Asking decides nothing, neither beforehand nor in a runtime of the program's own backend.
+    let would = rotor::backend().unwrap();
+    assert_eq!((would.kind, would.reason), (Kind::IoUring, Reason::Best));
+    let report = rotor::doctor().to_string();
+    assert!(report.starts_with("backend: would run io_uring: "), "{report}");
+    let own = Builder::new().build_with_backend(Box::new(scripted().0));
+    let report = own.unwrap().block_on(async { rotor::doctor() }).to_string();
+    assert!(report.starts_with("backend: the program's own: scripted"), "{report}");
+
     prefer(Kind::Kqueue).unwrap();
     let refused = Runtime::new().expect_err("Linux has none");
     assert!(matches!(refused, CreateError::Backend { .. }), "{refused}");

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use libc::epoll_event;
 
-use super::selector::{Found, Key, READ, Selector, WRITE};
+use super::selector::{self, Key, READ, Selector, WRITE};
+use crate::backend::Found;
 use crate::sys::descriptor;
 use crate::sys::slack::LeastSlack;
 use crate::sys::wake::Wake;
@@ -42,6 +43,8 @@ pub(crate) enum Precision {
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     wake: Wake,
+    /// What was asked for.
+    precision: Precision,
     /// Waits are in nanoseconds.
     fine: bool,
     /// The kernel's waits are late by up to one part in so many.
@@ -74,14 +77,16 @@ impl Epoll {
         let fine = precision == Precision::Best && has_fine_waits(&epoll, &mut events);
         let _slack = LeastSlack::new();
         let late_part = late_part();
-        Ok(Epoll { epoll, wake, fine, late_part, events, found: 0, taken: 0, _slack })
+        Ok(Epoll { epoll, wake, precision, fine, late_part, events, found: 0, taken: 0, _slack })
     }
 }
 
 /// Whether waits can be in nanoseconds.
-pub(crate) fn has_nanoseconds() -> bool {
-    let mut events = [NOTHING];
-    descriptor::epoll_open().is_ok_and(|epoll| has_fine_waits(&epoll, &mut events))
+pub(crate) fn has_nanoseconds() -> Found {
+    match descriptor::epoll_open() {
+        Ok(epoll) => Found::from(has_fine_waits(&epoll, &mut [NOTHING])),
+        Err(_) => Found::NotAsked("epoll_create1 failed (no free descriptor?)"),
+    }
 }
 
 const ET: u32 = libc::EPOLLET as u32;
@@ -127,7 +132,7 @@ fn events_of(directions: u8) -> u32 {
 }
 
 /// What an event says.
-fn found(data: u64, events: u32) -> Found {
+fn found(data: u64, events: u32) -> selector::Found {
     let has = |bits: i32| events & bits as u32 != 0;
     let broken = has(libc::EPOLLERR | libc::EPOLLHUP);
     let mut ready = 0;
@@ -138,12 +143,15 @@ fn found(data: u64, events: u32) -> Found {
         ready |= WRITE;
     }
     let over = broken || has(libc::EPOLLRDHUP | libc::EPOLLPRI);
-    Found { key: Key::from_bits(data), ready, over }
+    selector::Found { key: Key::from_bits(data), ready, over }
 }
 
 impl Selector for Epoll {
     fn describe(&self) -> &'static str {
-        if self.fine { "epoll" } else { "epoll-milliseconds" }
+        match self.precision {
+            Precision::Best => "epoll",
+            Precision::Milliseconds => "epoll-milliseconds",
+        }
     }
 
     fn arm(&mut self, fd: RawFd, key: Key, wanted: u8, before: u8) -> Result<(), i32> {
@@ -182,7 +190,7 @@ impl Selector for Epoll {
         Ok(self.events[..self.found].iter().any(|event| { event.u64 } == WAKE))
     }
 
-    fn found(&mut self) -> Option<Found> {
+    fn found(&mut self) -> Option<selector::Found> {
         while self.taken < self.found {
             let event = self.events[self.taken];
             self.taken += 1;
@@ -221,9 +229,24 @@ mod tests {
 
     use super::*;
     use crate::backend::readiness::{Engine, Sizes};
-    use crate::backend::{Backend, TickEnd, TickWait};
+    use crate::backend::{Backend, Kind, TickEnd, TickWait};
     use crate::sys::fork::ForkGuard;
     use crate::tables::arena::{Arena, Plan};
+
+    /// By the name of what was chosen, wherever `epoll_pwait2` is lacking.
+    #[test]
+    fn it_is_called_what_was_asked_for() {
+        for precision in [Precision::Best, Precision::Milliseconds] {
+            let kind = match precision {
+                Precision::Best => Kind::Epoll,
+                Precision::Milliseconds => Kind::EpollMilliseconds,
+            };
+            let mut epoll = Epoll::new(precision).unwrap();
+            assert_eq!(epoll.describe(), kind.name());
+            epoll.fine = false;
+            assert_eq!(epoll.describe(), kind.name());
+        }
+    }
 
     #[test]
     fn waits_are_rounded_up_to_milliseconds_and_capped() {

@@ -5,12 +5,14 @@ use std::io;
 
 use io_uring::{IoUring, Probe, cqueue, squeue};
 
-use super::buffers::LACKING;
+use super::buffers::{self, LACKING};
 use super::probe::{Features, first_missing, list};
 use crate::backend::BufferMemory;
-use crate::backend::survey::{Feature, Survey};
+use crate::backend::survey::{Feature, Found, Survey};
 use crate::error::CreateError;
 use crate::options::Options;
+
+const NO_LIST: &str = "io_uring_register refused to list its operations";
 
 /// Queues and rings are counted in whole pages.
 const PAGE: u64 = 4096;
@@ -36,7 +38,7 @@ pub(super) fn make_ring(options: &Options) -> Result<(IoUring, Features), Create
     })?;
     let mut probe = Probe::new();
     if let Err(error) = ring.submitter().register_probe(&mut probe) {
-        return Err(refused("io_uring_register refused to list its operations", error));
+        return Err(refused(NO_LIST, error));
     }
     let features = Features::of(ring.params());
     match first_missing(&features, |code| probe.is_supported(code)) {
@@ -64,19 +66,34 @@ pub(crate) fn buffers_refusal(
 
 /// What the kernel at hand has of what this backend asks for, by the smallest ring there is.
 pub(crate) fn survey() -> Survey {
-    let refused = |found| Feature { name: "IORING_SETUP_DEFER_TASKRUN (Linux 6.1)", found };
+    const SETUP: &str = "IORING_SETUP_DEFER_TASKRUN (Linux 6.1)";
+    const BUFFERS: &str = "IORING_REGISTER_PBUF_RING (Linux 5.19)";
+    let named = |name, found| Feature { name, found };
     let options = Options { ring_entries: 1, operations: 1, ..Options::default() };
-    let Ok(ring) = build(&options) else {
-        return Survey { features: vec![refused(false)], workers: None };
+    let ring = match build(&options) {
+        Ok(ring) => ring,
+        Err(error) => {
+            let why = setup_refusal(&error);
+            let unknown = Found::NotAsked(why);
+            let setup =
+                if error.raw_os_error() == Some(libc::EINVAL) { Found::No } else { unknown };
+            let mut features = vec![named(SETUP, setup), named(BUFFERS, unknown)];
+            features.extend(list(Err(why), |_| unknown));
+            return Survey { features, workers: None };
+        }
     };
     let mut probe = Probe::new();
     let probed = ring.submitter().register_probe(&mut probe).is_ok();
-    let features = Features::of(ring.params());
-    let mut all = list(&features, |code| probed && probe.is_supported(code));
-    all.insert(0, refused(true));
+    let has_opcode = |code| match probed {
+        true => Found::from(probe.is_supported(code)),
+        false => Found::NotAsked(NO_LIST),
+    };
+    let mut features =
+        vec![named(SETUP, Found::Yes), named(BUFFERS, buffers::found(&ring.submitter()))];
+    features.extend(list(Ok(Features::of(ring.params())), has_opcode));
     let mut workers = [0; 2];
     let asked = ring.submitter().register_iowq_max_workers(&mut workers);
-    Survey { features: all, workers: asked.is_ok().then_some(workers) }
+    Survey { features, workers: asked.is_ok().then_some(workers) }
 }
 
 pub(super) fn refused(what: &'static str, error: io::Error) -> CreateError {
