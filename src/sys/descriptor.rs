@@ -161,6 +161,24 @@ pub(crate) fn is_ready(fd: RawFd, interest: Interest) -> bool {
     !matches!(poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)), Ok(0))
 }
 
+/// Whether it is a TCP socket, and not one that is merely read like it.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_tcp(fd: RawFd) -> bool {
+    let mut protocol: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PROTOCOL);
+    let value: *mut libc::c_int = &mut protocol;
+    // SAFETY: the option's value is one c_int, as `length` says.
+    let answer = unsafe { libc::getsockopt(fd, level, name, value.cast(), &raw mut length) };
+    answer == 0 && protocol == libc::IPPROTO_TCP
+}
+
+/// As above. Not every system can say it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_tcp(_fd: RawFd) -> bool {
+    false
+}
+
 /// The descriptor of a number that its owner has given up, still open: this is its only owner.
 pub(crate) fn owned(fd: RawFd) -> OwnedFd {
     // SAFETY: the row that named it was freed or given another number in the same call, without a

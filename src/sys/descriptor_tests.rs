@@ -157,6 +157,15 @@ fn shutting_down_succeeds_also_when_there_is_no_connection() {
 }
 
 #[test]
+fn tcp_is_told_from_what_is_read_like_it() {
+    let (near, _far) = pair();
+    let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert!(is_tcp(near.as_raw_fd()));
+    assert!(!is_tcp(unix.as_raw_fd()) && !is_tcp(-1));
+    assert!(!is_tcp(std::fs::File::open("/proc/self/exe").unwrap().as_raw_fd()));
+}
+
+#[test]
 fn a_send_to_a_peer_that_left_is_an_error_and_not_a_signal() {
     let (near, far) = pair();
     drop(far);

@@ -209,6 +209,11 @@ impl Selector for Epoll {
         false
     }
 
+    /// Each arrival is an edge.
+    fn tells_after_short(&self) -> bool {
+        true
+    }
+
     fn granularity_ns(&self) -> u64 {
         if self.fine { 1 } else { NS_PER_MS }
     }

@@ -27,6 +27,9 @@ pub(super) struct Row {
     pub(super) fresh: u8,
     /// A short receive does not say that it is drained; see [`Found`](super::selector::Found).
     pub(super) over: bool,
+    /// Whether a short receive says so otherwise. Nothing until the descriptor is first watched for
+    /// reading.
+    pub(super) short_drains: Option<bool>,
     /// The selector cannot watch it, because it is always ready.
     pub(super) unwatchable: bool,
     reading: Chain,
@@ -48,6 +51,7 @@ impl Row {
             ready: 0,
             fresh: 0,
             over: false,
+            short_drains: None,
             unwatchable: false,
             reading: Chain::EMPTY,
             writing: Chain::EMPTY,

@@ -66,6 +66,10 @@ pub(crate) trait Selector {
     /// Whether a send that is told not to wait may wait all the same, unless its socket is nonblocking.
     fn sends_may_wait(&self) -> bool;
 
+    /// Whether what arrives after a receive that was short, and so took all there was, is always told:
+    /// of a TCP stream, that is.
+    fn tells_after_short(&self) -> bool;
+
     /// The unit waits are rounded up to, in nanoseconds.
     fn granularity_ns(&self) -> u64;
 }

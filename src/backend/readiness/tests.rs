@@ -32,6 +32,7 @@ struct Script {
     refuses: Option<i32>,
     woken: bool,
     sends_may_wait: bool,
+    needs_in_vain: bool,
 }
 
 #[derive(Default)]
@@ -78,6 +79,10 @@ impl Selector for Scripted {
 
     fn sends_may_wait(&self) -> bool {
         self.0.borrow().sends_may_wait
+    }
+
+    fn tells_after_short(&self) -> bool {
+        !self.0.borrow().needs_in_vain
     }
 
     fn granularity_ns(&self) -> u64 {

@@ -44,7 +44,13 @@ impl<S: Selector> Engine<S> {
         }
         let (fd, wanted) = (row.fd, row.armed | directions);
         match self.selector.arm(fd, key, wanted, row.armed) {
-            Ok(()) => row.armed = wanted,
+            Ok(()) => {
+                row.armed = wanted;
+                if wanted & READ != 0 && row.short_drains.is_none() {
+                    let drains = self.selector.tells_after_short() && descriptor::is_tcp(fd);
+                    row.short_drains = Some(drains);
+                }
+            }
             Err(libc::EPERM) => {
                 row.unwatchable = true;
                 row.ready = READ | WRITE;
@@ -102,10 +108,11 @@ impl<S: Selector> Engine<S> {
         }
     }
 
-    /// A short receive has drained the socket; what comes after it is told by another edge.
+    /// A short receive has drained a TCP stream; what comes after it is told by another edge. Others
+    /// may end a receive where a message ends, or what came along with it, and have more.
     pub(super) fn after_receive(&mut self, index: u32, result: i32, length: u32) {
         let row = self.rows.get_mut(index);
-        let short = result > 0 && (result as u32) < length;
+        let short = result > 0 && (result as u32) < length && row.short_drains == Some(true);
         if result == -libc::EAGAIN || short && !row.over {
             row.ready &= !READ;
         }
