@@ -156,9 +156,11 @@ pub(crate) fn is_ready(fd: RawFd, interest: Interest) -> bool {
     };
     let Ok(fd) = borrow(fd) else { return true };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // An interrupted poll with no time to wait has looked, as far as this is concerned: not ready is
-    // told again.
-    !matches!(poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)), Ok(0))
+    // A poll with no time to wait is interrupted after it has looked and found nothing.
+    match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)) {
+        Ok(0) | Err(Errno::INTR) => false,
+        Ok(_) | Err(_) => true,
+    }
 }
 
 /// Whether it is a TCP socket, and not one that is merely read like it.
