@@ -23,7 +23,8 @@ pub(super) struct Row {
     pub(super) armed: u8,
     /// The directions that are ready for all that is known: told, and not found exhausted since.
     pub(super) ready: u8,
-    /// The directions told by the last wait, and not looked at since.
+    /// The directions told by the last wait, and not used up since: what waits is served before anything
+    /// else happens, so they are kept for nobody else.
     pub(super) fresh: u8,
     /// A short receive does not say that it is drained; see [`Found`](super::selector::Found).
     pub(super) over: bool,

@@ -149,6 +149,9 @@ impl<S: Selector> Engine<S> {
             next = self.requests.get(index).next;
             match self.perform(row, index) {
                 Some(answer) => {
+                    if !matches!(self.requests.get(index).request, Request::Poll { .. }) {
+                        self.rows.get_mut(row).fresh &= !direction;
+                    }
                     let chain = self.rows.get_mut(row).chain(direction);
                     self.requests.answer(chain, index, answer);
                 }
@@ -197,9 +200,9 @@ impl<S: Selector> Engine<S> {
             let Some(index) = self.rows.named(found.key) else { continue };
             let row = self.rows.get_mut(index);
             row.ready |= found.ready;
-            row.fresh |= found.ready;
             row.over |= found.over;
             if !row.is_idle() {
+                row.fresh |= found.ready;
                 self.rows.list(index);
             }
         }

@@ -65,6 +65,41 @@ fn a_poll_is_not_answered_by_what_is_known_but_by_how_things_are() {
     assert_eq!(one(bench.tick(&[found])).token, token(2));
 }
 
+/// What was told while nobody waited is used up by receives and sends at once, and by those that wait in
+/// front of the poll.
+#[test]
+fn a_poll_is_not_answered_by_what_was_told_and_used_up_since() {
+    let (near, mut far) = pair();
+    let fd = near.as_raw_fd();
+    let mut bench = Bench::new();
+    bench.provide_all();
+    bench.queue(1, &picked(fd));
+    bench.queue(2, &poll(fd, Interest::Writable));
+    let key = bench.key(fd);
+    assert!(bench.engine.cancel(token(1)) && bench.engine.cancel(token(2)));
+    bench.answers();
+    far.write_all(b"x").unwrap();
+    wait_unread(fd, 1);
+    let found = bench.tell(key, READ | WRITE);
+    assert!(bench.tick(&[found]).is_empty(), "nobody waits");
+    let (Request::Receive { pointer, .. }, _) = receive(fd, 1) else { unreachable!() };
+    let now = Request::Receive { fd, pointer, length: 1, now: true };
+    assert_eq!(bench.submit(1, &now), Submission::Done(1));
+    fill(fd);
+    bench.queue(1, &poll(fd, Interest::Readable));
+    bench.queue(2, &poll(fd, Interest::Writable));
+    assert!(bench.tick(&[]).is_empty(), "ready in vain");
+    assert!(bench.engine.cancel(token(1)) && bench.engine.cancel(token(2)));
+    bench.answers();
+
+    far.write_all(b"y").unwrap();
+    wait_unread(fd, 1);
+    bench.queue(1, &receive(fd, 1).0);
+    bench.queue(2, &poll(fd, Interest::Readable));
+    let found = bench.tell(key, READ);
+    assert_eq!(one(bench.tick(&[found])).token, token(1), "the poll came too late");
+}
+
 #[test]
 fn a_listener_is_nonblocking_when_it_accepts_until_it_leaves() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
