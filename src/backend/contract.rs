@@ -161,6 +161,19 @@ impl Driver {
         }
     }
 
+    /// Whether a single receive is better given a buffer of its own than left to pick one: it spares
+    /// io_uring the picking. Where a receive is made when its bytes are there it would only be lent in
+    /// vain. A program's backend is treated as io_uring is.
+    #[inline]
+    pub(crate) fn lends(&self) -> bool {
+        match self {
+            #[cfg(target_os = "linux")]
+            Driver::Uring(_) => true,
+            Driver::Readiness(_) => false,
+            Driver::Custom(_) | Driver::Gone => true,
+        }
+    }
+
     pub(crate) fn describe(&self) -> &'static str {
         forward!(self, backend => backend.describe())
     }

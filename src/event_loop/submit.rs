@@ -426,13 +426,14 @@ impl Loop {
         Some(request)
     }
 
-    /// A single receive is lent a buffer of its own while few are; the others pick one.
+    /// A single receive is lent a buffer of its own while few are, where the backend is quicker with it;
+    /// the others pick one.
     #[inline(always)]
     fn prepare_picked(&mut self, index: u32, fd: i32) -> Request {
         let slot = self.slots.get_mut(index);
         slot.flags &= !LENT;
         let multishot = slot.has(MULTISHOT);
-        if multishot {
+        if multishot || !self.driver.lends() {
             return Request::ReceivePicked { fd, multishot };
         }
         let Some((buffer, pointer, length)) = self.buffers.lend() else {
