@@ -180,7 +180,8 @@ fn a_program_s_own_backend_carries_tcp_and_timers() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "backend: memory\n10.0.0.1:40001 has come\na network came back\nof memory came back\n"
+        "backend: memory\n10.0.0.1:40001 has come\na network came back\nof memory came back\n\
+         another connection: Some(ConnectionRefused)\na thread has woken it\n"
     );
 }
 
