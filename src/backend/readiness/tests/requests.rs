@@ -1,6 +1,7 @@
 //! Requests of every kind, and waits.
 
 use super::*;
+use crate::backend::readiness::requests::Chain;
 
 #[test]
 fn without_a_buffer_a_receive_says_so_and_the_bytes_stay() {
@@ -339,4 +340,32 @@ fn three_hundred_descriptors_are_found_by_their_numbers() {
     for (n, (&fd, &row)) in numbers.iter().zip(&taken).enumerate() {
         assert_eq!(rows.find(fd), (n % 2 == 1).then_some(row));
     }
+}
+
+/// The loop's indices are shared with its timers, so the first request may have the last of them.
+#[test]
+fn a_high_index_writes_its_own_rows_and_none_below() {
+    const TOKENS: u32 = 10_001;
+    let mut plan = Plan::default();
+    Requests::plan(&mut plan, TOKENS);
+    let mut arena = Arena::new(plan.bytes()).unwrap();
+    let mut requests = Requests::new(&mut arena, TOKENS);
+    let mut chain = Chain::EMPTY;
+    assert_eq!(requests.find(token(10_000)), None);
+    let mut places = Vec::new();
+    for (count, index) in [(1, 10_000), (1, 9_999), (2, 0), (2, 63), (3, 64)] {
+        let place = requests.put(token(index), Request::Nop, [0, 0], &mut chain);
+        assert!(requests.written() <= count * 64, "index {index} wrote {}", requests.written());
+        assert_eq!(requests.find(token(index)), Some((place, true)));
+        assert!(!places.contains(&place));
+        places.push(place);
+    }
+    assert_eq!(requests.find(token(1)), None);
+    assert_eq!(requests.find(token(5_000)), None);
+    for (place, index) in places.into_iter().zip([10_000, 9_999, 0, 63, 64]) {
+        requests.answer(&mut chain, place, Answer::last(index));
+        let (completion, _) = requests.take_answer().unwrap();
+        assert_eq!((completion.token, completion.result), (token(index as u32), index));
+    }
+    assert!(chain.is_empty());
 }
