@@ -7,12 +7,13 @@
 //! Requests carry pointers, which are valid until the request's last completion (the contract in
 //! `rotor::backend`). They are used in `Memory::perform` only, which runs before that completion.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use rotor::backend::{
@@ -25,6 +26,8 @@ use rotor::{Control, Interest, RawAddress, Reply};
 
 /// A socket: bytes that have arrived, and connections that nobody has accepted.
 struct Socket {
+    /// Connections may come to it. Those that it accepted have its address too.
+    listening: bool,
     address: SocketAddr,
     peer: Option<RawFd>,
     arrived: VecDeque<u8>,
@@ -37,20 +40,46 @@ struct Socket {
 struct Memory {
     now_ns: u64,
     last_fd: RawFd,
-    sockets: HashMap<RawFd, Socket>,
+    /// In the order of their numbers, so that every run goes the same way.
+    sockets: BTreeMap<RawFd, Socket>,
     waiting: Vec<(Token, Request)>,
     completions: VecDeque<Completion>,
     buffers: Option<BufferMemory>,
     provided: Vec<u16>,
-    woken: Arc<AtomicBool>,
+    woken: Arc<Woken>,
     statistics: BackendStatistics,
+}
+
+/// Whether a wake-up came that has not ended a tick's wait yet. Other threads set it.
+#[derive(Default)]
+struct Woken {
+    flag: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Woken {
+    fn wake(&self) {
+        *self.flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
+    }
+
+    fn take(&self) -> bool {
+        std::mem::take(&mut *self.flag.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn wait(&self) {
+        let mut woken = self.flag.lock().unwrap_or_else(PoisonError::into_inner);
+        while !std::mem::take(&mut *woken) {
+            woken = self.changed.wait(woken).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 impl Memory {
     fn open(&mut self, address: SocketAddr, peer: Option<RawFd>) -> RawFd {
         self.last_fd += 1;
         let (arrived, backlog) = (VecDeque::new(), VecDeque::new());
-        let socket = Socket { address, peer, arrived, ended: false, backlog };
+        let socket = Socket { listening: false, address, peer, arrived, ended: false, backlog };
         self.sockets.insert(self.last_fd, socket);
         self.last_fd
     }
@@ -77,9 +106,9 @@ impl Memory {
             Request::Connect { fd, address } => {
                 // SAFETY: as above.
                 let to = unsafe { (*address).decode() }.map_err(|_| -libc::EAFNOSUPPORT)?;
-                let listening =
-                    self.sockets.iter().find(|(_, it)| it.address == to).map(|it| *it.0);
-                let listener = listening.ok_or(-libc::ECONNREFUSED)?;
+                let mut sockets = self.sockets.iter();
+                let listening = sockets.find(|(_, it)| it.listening && it.address == to);
+                let listener = *listening.ok_or(-libc::ECONNREFUSED)?.0;
                 let other = self.open(to, Some(fd));
                 self.socket(fd)?.peer = Some(other);
                 self.socket(listener)?.backlog.push_back(other);
@@ -222,7 +251,11 @@ unsafe impl Backend for Memory {
 
     fn control(&mut self, control: &Control<RawFd>) -> io::Result<Reply<RawFd>> {
         match *control {
-            Control::Listen { address, .. } => Ok(Reply::Opened(self.open(address, None))),
+            Control::Listen { address, .. } => {
+                let fd = self.open(address, None);
+                self.sockets.get_mut(&fd).expect("it was just opened").listening = true;
+                Ok(Reply::Opened(fd))
+            }
             Control::OpenStream { mut family_of } => {
                 family_of.set_port(40_000 + self.last_fd as u16);
                 Ok(Reply::Opened(self.open(family_of, None)))
@@ -257,7 +290,7 @@ unsafe impl Backend for Memory {
     fn tick(&mut self, wait: TickWait) -> io::Result<TickEnd> {
         self.statistics.enters += 1;
         self.advance();
-        if self.woken.swap(false, Ordering::AcqRel) || !self.completions.is_empty() {
+        if self.woken.take() || !self.completions.is_empty() {
             return Ok(TickEnd::Event);
         }
         match wait {
@@ -266,7 +299,11 @@ unsafe impl Backend for Memory {
                 self.now_ns += ns;
                 Ok(TickEnd::TimedOut)
             }
-            TickWait::Forever => Err(io::Error::other("everybody waits, and for nothing")),
+            // Nothing moves here by itself: only another thread can end this.
+            TickWait::Forever => {
+                self.woken.wait();
+                Ok(TickEnd::Event)
+            }
         }
     }
 
@@ -284,7 +321,7 @@ unsafe impl Backend for Memory {
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         let woken = self.woken.clone();
-        Arc::new(move || woken.store(true, Ordering::Release))
+        Arc::new(move || woken.wake())
     }
 
     fn statistics(&self) -> BackendStatistics {
@@ -310,6 +347,7 @@ fn main() -> io::Result<()> {
         let server = rotor::spawn(async move {
             let (stream, peer) = listener.accept().await?;
             println!("{peer} has come");
+            drop(listener);
             echo(stream).await
         });
         let mut client = TcpStream::connect("10.0.0.1:7").await?;
@@ -321,7 +359,32 @@ fn main() -> io::Result<()> {
             // An hour, of the backend's.
             rotor::time::sleep(Duration::from_secs(3600)).await;
         }
+        // Nobody listens any more: what was accepted there is no listener.
+        let refused = TcpStream::connect("10.0.0.1:7").await.err().map(|error| error.kind());
+        println!("another connection: {refused:?}");
         drop(client);
-        server.await.map_err(io::Error::other)?
+        server.await.map_err(io::Error::other)??;
+        println!("{}", from_a_thread().await);
+        Ok(())
     })
+}
+
+/// Nothing is left to happen in this network, so its tick waits until the thread wakes it.
+async fn from_a_thread() -> &'static str {
+    let told = Arc::new(OnceLock::new());
+    let mut thread = None;
+    poll_fn(|cx| {
+        if let Some(words) = told.get() {
+            return Poll::Ready(*words);
+        }
+        thread.get_or_insert_with(|| {
+            let (told, waker) = (told.clone(), cx.waker().clone());
+            std::thread::spawn(move || {
+                let _ = told.set("a thread has woken it");
+                waker.wake();
+            })
+        });
+        Poll::Pending
+    })
+    .await
 }

@@ -29,7 +29,8 @@ pub enum CreateError {
     MemoryLock {
         /// Bytes the rings take.
         needed: u64,
-        /// The limit, if there is one. The user's other rings count against it too.
+        /// The limit, if there is one and the process is not exempt (`CAP_IPC_LOCK`). The user's other
+        /// rings count against it too.
         limit: Option<u64>,
     },
     /// The kernel refused or lacks something; `what` is the first thing missing.
@@ -59,10 +60,15 @@ impl fmt::Display for CreateError {
                 write!(f, "io_uring's rings take {needed} bytes of locked memory, and ")?;
                 match limit {
                     Some(limit) => write!(f, "the user's limit is {limit} bytes for all of them")?,
-                    None => f.write_str("the kernel had none, though no limit is set")?,
+                    None => f.write_str("the kernel had none, though no limit holds")?,
+                }
+                if limit.is_some() {
+                    f.write_str("; raise RLIMIT_MEMLOCK (ulimit -l),")?;
+                } else {
+                    f.write_str("; free some,")?;
                 }
                 f.write_str(
-                    "; raise RLIMIT_MEMLOCK (ulimit -l), lower the option `ring_entries`, \
+                    " lower the options `ring_entries` and `buffers`, \
                      or run on epoll (ROTOR_BACKEND=epoll)",
                 )
             }

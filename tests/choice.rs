@@ -9,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rotor::backend::scripted::scripted;
 use rotor::backend::{Kind, Reason, prefer};
-use rotor::runtime::{CreateError, Runtime};
+use rotor::runtime::{Builder, CreateError, Runtime};
 
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -22,14 +23,21 @@ fn first_line(
     variable: Option<&str>,
     before: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) -> (bool, String) {
+    let (well, told) = told(variable, before);
+    (well, told.lines().next().unwrap_or_default().to_owned())
+}
+
+fn told(
+    variable: Option<&str>,
+    before: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> (bool, String) {
     let mut command = Command::new(example("which_backend"));
     command.env_remove("ROTOR_BACKEND").envs(variable.map(|kind| ("ROTOR_BACKEND", kind)));
     // SAFETY: what runs there makes a few system calls and allocates nothing.
     unsafe { command.pre_exec(before) };
     let output = command.output().unwrap();
     let told = if output.status.success() { output.stdout } else { output.stderr };
-    let line = String::from_utf8_lossy(&told).lines().next().unwrap_or_default().to_owned();
-    (output.status.success(), line)
+    (output.status.success(), String::from_utf8_lossy(&told).into_owned())
 }
 
 #[track_caller]
@@ -66,6 +74,26 @@ fn where_io_uring_is_refused_epoll_runs_and_says_by_what() {
 }
 
 #[test]
+fn what_could_not_be_asked_is_not_called_lacking() {
+    let has_line = |told: &str, start: &str| told.lines().any(|line| line.starts_with(start));
+    let (_, free) = told(None, || Ok(()));
+    for name in ["IORING_SETUP_DEFER_TASKRUN", "IORING_REGISTER_PBUF_RING", "IORING_OP_ACCEPT"] {
+        assert!(has_line(&free, &format!("kernel has: {name}")), "{free}");
+        let (_, refused) = told(None, refuse_setup(libc::EPERM));
+        assert!(has_line(&refused, &format!("kernel not asked: {name}")), "{refused}");
+    }
+    let (_, old) = told(None, refuse_setup(libc::EINVAL));
+    assert!(has_line(&old, "kernel lacks: IORING_SETUP_DEFER_TASKRUN"), "{old}");
+    assert!(has_line(&old, "kernel not asked: IORING_OP_ACCEPT"), "{old}");
+    let without_rings = || seccomp::refuse(libc::SYS_io_uring_register, Some(22), libc::EINVAL);
+    let (_, lacking) = told(None, without_rings);
+    assert!(has_line(&lacking, "kernel lacks: IORING_REGISTER_PBUF_RING"), "{lacking}");
+    let without_waits = || seccomp::refuse(libc::SYS_epoll_pwait2, None, libc::ENOSYS);
+    let (well, coarse) = told(Some("epoll"), without_waits);
+    assert!(well && has_line(&coarse, "kernel lacks: epoll_pwait2"), "{coarse}");
+}
+
+#[test]
 fn a_kernel_that_lacks_a_part_is_one_that_refuses() {
     // IORING_REGISTER_PBUF_RING, Linux 5.19; io_uring_enter as a filter may have it.
     let without_rings = || seccomp::refuse(libc::SYS_io_uring_register, Some(22), libc::EINVAL);
@@ -87,16 +115,22 @@ fn what_was_asked_for_by_hand_and_refused_is_an_error_and_no_other_backend() {
 fn a_shortage_is_an_error_and_no_refusal() {
     let (well, line) = first_line(None, refuse_setup(libc::EMFILE));
     assert!(!well && line.contains("RLIMIT_NOFILE"), "{line}");
-    let (well, line) = first_line(None, refuse_setup(libc::ENOMEM));
-    for words in ["locked memory", "RLIMIT_MEMLOCK", "ring_entries", "ROTOR_BACKEND=epoll"] {
-        assert!(!well && line.contains(words), "{line}");
+    // Of the rings, and of the buffers' ring. Whoever is exempt from the limit is not sent to it.
+    let without_rings = || seccomp::refuse(libc::SYS_io_uring_register, Some(22), libc::ENOMEM);
+    for (well, line) in
+        [first_line(None, refuse_setup(libc::ENOMEM)), first_line(None, without_rings)]
+    {
+        for words in ["locked memory", "ring_entries", "ROTOR_BACKEND=epoll"] {
+            assert!(!well && line.contains(words), "{line}");
+        }
+        assert_ne!(line.contains("RLIMIT_MEMLOCK"), line.contains("no limit holds"), "{line}");
     }
 }
 
-/// Root is exempt from the limit, so the program runs as nobody.
+/// Root is exempt from the limit, so the program runs as nobody. The first limit is below what the
+/// queues take, the second one is enough for them, and below what they and the buffers' ring take.
 #[test]
 fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
-    const NOBODY: u32 = 65_534;
     // SAFETY: no memory is passed.
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: only root can become nobody");
@@ -104,13 +138,28 @@ fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
     }
     let copied = std::env::temp_dir().join(format!("rotor-which-backend-{}", std::process::id()));
     std::fs::copy(example("which_backend"), &copied).unwrap();
-    let mut command = Command::new(&copied);
+    let lines = [0, 147_456].map(|limit| first_line_of_nobody(&copied, limit));
+    let _ = std::fs::remove_file(&copied);
+    for (limit, line) in [0, 147_456].into_iter().zip(lines) {
+        if line.starts_with("io_uring") {
+            println!("skipped: this kernel does not count all rings against the limit");
+            continue;
+        }
+        let words = format!("epoll: the memory-lock limit of {limit} bytes is below the 155648 ");
+        let queues = format!("epoll: the memory-lock limit of {limit} bytes is below the 139264 ");
+        assert!(line.starts_with(if limit == 0 { &queues } else { &words }), "{line}");
+    }
+}
+
+fn first_line_of_nobody(program: &Path, limit: u64) -> String {
+    const NOBODY: u32 = 65_534;
+    let mut command = Command::new(program);
     command.env_remove("ROTOR_BACKEND").current_dir("/");
-    let limit_and_leave = || {
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let limit_and_leave = move || {
+        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
         // SAFETY: the kernel reads the structure; two system calls.
         unsafe {
-            if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none) != 0
+            if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) != 0
                 || libc::setuid(NOBODY) != 0
             {
                 return Err(io::Error::last_os_error());
@@ -120,15 +169,8 @@ fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
     };
     // SAFETY: as above.
     unsafe { command.pre_exec(limit_and_leave) };
-    let output = command.output();
-    let _ = std::fs::remove_file(&copied);
-    let told = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
-    let line = told.lines().next().unwrap_or_default();
-    if line.starts_with("io_uring") {
-        println!("skipped: this kernel does not count rings against the limit");
-        return;
-    }
-    assert!(line.starts_with("epoll: the memory-lock limit of 0 bytes is below"), "{told}");
+    let told = String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned();
+    told.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Two hours pass in it, of its own time.
@@ -138,7 +180,8 @@ fn a_program_s_own_backend_carries_tcp_and_timers() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "backend: memory\n10.0.0.1:40001 has come\na network came back\nof memory came back\n"
+        "backend: memory\n10.0.0.1:40001 has come\na network came back\nof memory came back\n\
+         another connection: Some(ConnectionRefused)\na thread has woken it\n"
     );
 }
 
@@ -149,6 +192,15 @@ fn a_process_keeps_its_choice_for_life() {
         println!("skipped: ROTOR_BACKEND chooses");
         return;
     }
+    // Asking decides nothing, neither beforehand nor in a runtime of the program's own backend.
+    let would = rotor::backend().unwrap();
+    assert_eq!((would.kind, would.reason), (Kind::IoUring, Reason::Best));
+    let report = rotor::doctor().to_string();
+    assert!(report.starts_with("backend: would run io_uring: "), "{report}");
+    let own = Builder::new().build_with_backend(Box::new(scripted().0));
+    let report = own.unwrap().block_on(async { rotor::doctor() }).to_string();
+    assert!(report.starts_with("backend: the program's own: scripted"), "{report}");
+
     prefer(Kind::Kqueue).unwrap();
     let refused = Runtime::new().expect_err("Linux has none");
     assert!(matches!(refused, CreateError::Backend { .. }), "{refused}");

@@ -108,6 +108,20 @@ fn small() -> Options {
     Options { operations: 64, sockets: 16, tasks: 16, buffers: 16, ..Options::default() }
 }
 
+fn timer_slack_ns() -> i32 {
+    // SAFETY: no memory is passed.
+    unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
+}
+
+/// What the child's own runtime leaves of the timer slack: 0 for what it was before the parent's.
+fn leaves_another_slack(before_ns: i32) -> i32 {
+    let own = Runtime::with_options(&small()).unwrap();
+    let meanwhile_ns = timer_slack_ns();
+    drop(own);
+    let least = meanwhile_ns == 1 || backend::is_uring();
+    i32::from(!least) + 2 * i32::from(timer_slack_ns() != before_ns)
+}
+
 fn nop(event_loop: &mut Loop) {
     event_loop.submit(Operation::nop(), 5).unwrap();
     let mut events = [Event::EMPTY; 4];
@@ -143,8 +157,10 @@ async fn begin() -> (TcpListener, Vec<TcpStream>, Vec<Peer>, File) {
 
 #[test]
 fn a_child_gets_a_named_error_and_its_parent_goes_on_unharmed() {
+    let slack_ns = timer_slack_ns();
     let runtime = Runtime::with_options(&small()).unwrap();
     let mut event_loop = Loop::new(&small()).unwrap();
+    assert_eq!(in_a_child(|| leaves_another_slack(slack_ns)), 0);
     nop(&mut event_loop);
     let (listener, mut streams, mut peers, file) = runtime.block_on(begin());
     let mut of_a_task = runtime.block_on(async {

@@ -375,6 +375,31 @@ fn a_multishot_receive_goes_on_through_a_shortage_of_buffers_to_the_end() {
     assert_idle(&mut event_loop);
 }
 
+/// A buffer must be the kernel's before its bytes come; where readiness is told, it need not be.
+#[test]
+fn a_silent_receive_keeps_a_buffer_from_the_others_on_io_uring_alone() {
+    let mut event_loop = Loop::new(&Options { buffers: 4, ..small() }).unwrap();
+    let (silent, _peer) = pair(&mut event_loop);
+    event_loop.submit(Operation::receive_picked(silent), 0).unwrap();
+    assert_eq!(event_loop.tick(&mut [Event::EMPTY; 8], Wait::Zero).unwrap(), 0);
+    let mut talking = Vec::new();
+    for index in 1..=4 {
+        let (descriptor, mut peer) = pair(&mut event_loop);
+        peer.write_all(b"x").unwrap();
+        event_loop.submit(Operation::receive_picked(descriptor), index).unwrap();
+        talking.push(peer);
+    }
+    if !backend::is_uring() {
+        gather(&mut event_loop, 4);
+        return;
+    }
+    let came = gather(&mut event_loop, 3);
+    let wait = Wait::AtMost(Duration::from_millis(20));
+    assert_eq!(event_loop.tick(&mut [Event::EMPTY; 8], wait).unwrap(), 0);
+    event_loop.return_buffer(came[0].buffer().unwrap());
+    gather(&mut event_loop, 1);
+}
+
 #[test]
 fn a_loop_connects_talks_polls_shuts_down_and_closes() {
     let mut event_loop = Loop::new(&small()).unwrap();

@@ -244,7 +244,7 @@ fn live_and_die(listening: &PeerListener, drops: &Rc<Cell<u32>>) {
     let runtime = match Runtime::with_options(&small()) {
         Ok(runtime) => runtime,
         // The kernel frees a ring in a thread of its own, after it was closed.
-        Err(error) if error.to_string().contains("RLIMIT_MEMLOCK") => {
+        Err(error) if error.to_string().contains("locked memory") => {
             std::thread::sleep(Duration::from_millis(20));
             Runtime::with_options(&small()).unwrap()
         }

@@ -314,3 +314,34 @@ fn a_lent_number_stays_open_though_none_is_left_for_a_duplicate() {
     drop(stream);
     assert_eq!(descriptors(), idle);
 }
+
+/// One open file, three ways: rotor's listener, another of rotor's, and one that goes back to std.
+#[test]
+fn a_listener_whose_duplicate_becomes_blocking_does_not_stop_the_timers() {
+    const RESCUE: Duration = Duration::from_secs(5);
+    run(async {
+        let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = plain.local_addr().unwrap();
+        let (second, third) = (plain.try_clone().unwrap(), plain.try_clone().unwrap());
+        let first = TcpListener::from_std(plain).unwrap();
+        assert!(poll_once(first.accept()).await.is_none());
+        yield_now().await;
+        let second = TcpListener::from_std(second).unwrap();
+        drop(second.into_std().await.unwrap());
+        third.set_nonblocking(false).unwrap();
+
+        // Ends an accept that waits, so that this fails and does not hang.
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let rescue = std::thread::spawn(move || {
+            let late = stopped.recv_timeout(RESCUE).is_err();
+            (late, late.then(|| Client::connect(address)))
+        });
+        let _client = connect(address);
+        let (_server, _) = first.accept().await.unwrap();
+        // Another accept is tried: the listener was ready, for all that was known.
+        assert!(poll_once(first.accept()).await.is_none());
+        rotor::time::sleep(Duration::from_millis(20)).await;
+        let _ = stop.send(());
+        assert!(!rescue.join().unwrap().0, "the runtime stood still in an accept");
+    });
+}

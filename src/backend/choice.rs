@@ -91,6 +91,19 @@ pub(crate) fn make<T>(
     Ok(made)
 }
 
+/// As [`make`], but decides nothing: what was made is the caller's to drop. Answers also what the choice
+/// is, or would be.
+pub(crate) fn try_out<T>(
+    mut make_one: impl FnMut(Kind) -> Result<T, CreateError>,
+) -> Result<(T, Chosen), CreateError> {
+    let process = process();
+    if let Some(chosen) = process.chosen.clone() {
+        return Ok((make_one(chosen.kind)?, chosen));
+    }
+    let wish = wish(env::var_os(VARIABLE).as_deref(), process.preferred)?;
+    choose(wish, Kind::CHOICES, &mut make_one)
+}
+
 /// What was asked for by hand.
 fn wish(variable: Option<&OsStr>, preferred: Option<Kind>) -> Result<Option<Chosen>, CreateError> {
     let Some(name) = variable.filter(|name| !name.is_empty()) else {

@@ -161,6 +161,19 @@ impl Driver {
         }
     }
 
+    /// Whether a single receive is better given a buffer of its own than left to pick one: it spares
+    /// io_uring the picking. Where a receive is made when its bytes are there it would only be lent in
+    /// vain. A program's backend is treated as io_uring is.
+    #[inline]
+    pub(crate) fn lends(&self) -> bool {
+        match self {
+            #[cfg(target_os = "linux")]
+            Driver::Uring(_) => true,
+            Driver::Readiness(_) => false,
+            Driver::Custom(_) | Driver::Gone => true,
+        }
+    }
+
     pub(crate) fn describe(&self) -> &'static str {
         forward!(self, backend => backend.describe())
     }
@@ -171,10 +184,23 @@ impl Driver {
     }
 
     /// The memory is the arena's, which the loop drops after its driver, or leaks.
-    pub(crate) fn attach(&mut self, memory: BufferMemory) -> io::Result<()> {
+    pub(crate) fn attach(
+        &mut self,
+        memory: BufferMemory,
+        options: &Options,
+    ) -> Result<(), CreateError> {
+        let _ = options;
         // SAFETY: the loop cuts the memory from its arena, hands it to nothing else, and drops its
         // driver before the arena or leaks both.
-        forward!(self, backend => unsafe { backend.attach(memory) })
+        let attached = forward!(self, backend => unsafe { backend.attach(memory) });
+        attached.map_err(|error| match self {
+            #[cfg(target_os = "linux")]
+            Driver::Uring(_) => super::uring::buffers_refusal(options, &memory, error),
+            Driver::Readiness(_) | Driver::Custom(_) | Driver::Gone => {
+                let what = "the receive buffers cannot be registered";
+                CreateError::Backend { what, error }
+            }
+        })
     }
 
     // Inlined as a whole: where the kind of a request is known, little is left of the ways it might go.

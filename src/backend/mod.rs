@@ -59,8 +59,8 @@ pub(crate) mod uring;
 pub use self::choice::{PreferError, prefer};
 pub(crate) use self::contract::Driver;
 pub use self::kind::{Chosen, Kind, Reason};
-pub use self::survey::Feature;
 pub(crate) use self::survey::survey;
+pub use self::survey::{Feature, Found};
 #[cfg(feature = "unstable")]
 pub use self::{contract::Backend, request::*};
 #[cfg(not(feature = "unstable"))]

@@ -6,8 +6,25 @@
 pub struct Feature {
     /// Its name, and the release that brought it.
     pub name: &'static str,
-    /// The kernel at hand has it, and lets it be used.
-    pub found: bool,
+    /// Whether the kernel at hand has it, and lets it be used.
+    pub found: Found,
+}
+
+/// An answer of the kernel's about something it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It has it.
+    Yes,
+    /// It has not, or keeps it from this process.
+    No,
+    /// It could not be asked, because of this.
+    NotAsked(&'static str),
+}
+
+impl From<bool> for Found {
+    fn from(there: bool) -> Found {
+        if there { Found::Yes } else { Found::No }
+    }
 }
 
 /// What was found out.
@@ -22,8 +39,8 @@ pub(crate) struct Survey {
 #[cfg(target_os = "linux")]
 pub(crate) fn survey() -> Survey {
     let mut survey = super::uring::survey();
-    let fine = super::readiness::epoll::has_nanoseconds();
-    survey.features.push(Feature { name: "epoll_pwait2 (Linux 5.11)", found: fine });
+    let found = super::readiness::epoll::has_nanoseconds();
+    survey.features.push(Feature { name: "epoll_pwait2 (Linux 5.11)", found });
     survey
 }
 

@@ -152,9 +152,8 @@ impl Loop {
         self.sockets.take(kind, Phase::Reserved).ok_or(full)
     }
 
-    /// Takes over a descriptor opened elsewhere. It must be blocking (io_uring answers requests on
-    /// non-blocking ones with `EAGAIN` in place of waiting) and of the kind given. The loop closes
-    /// it; a backend that needs it otherwise changes it, and back when the loop gives it up.
+    /// Takes over a descriptor opened elsewhere, of the kind given. The loop closes it. The backend
+    /// makes it blocking or not, as it needs it; when the loop gives it up it is blocking.
     ///
     /// # Errors
     /// When no row is free or this is a child process; the descriptor is then closed.

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::backend::readiness::{Engine, Sizes, System};
-use crate::backend::{Backend, BufferMemory, Chosen, Driver, choice};
+use crate::backend::{Backend, BufferMemory, Chosen, Driver, Kind, choice};
 use crate::error::CreateError;
 use crate::event_loop::{Loop, Statistics};
 use crate::limits::{BUFFERS_MAX, BUFFERS_PROVIDED_MAX, ROWS_MAX, TRANSFER_BYTES_MAX};
@@ -34,6 +34,15 @@ pub(super) fn this_thread() -> usize {
     THREAD.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
+/// Where a loop's backend comes from.
+enum Source<'a> {
+    /// It is the process's, which is chosen now if it is the first.
+    Process,
+    /// The same, but chosen for a trial, which decides nothing.
+    Trial(&'a mut Option<Chosen>),
+    Own(Box<dyn Backend>),
+}
+
 impl Loop {
     /// Bytes a loop with these options takes. They are reserved at once and touched as used.
     pub fn memory_bytes(options: &Options) -> usize {
@@ -59,7 +68,7 @@ impl Loop {
     pub fn new(options: &Options) -> Result<Loop, CreateError> {
         check(options)?;
         let arena = Arena::new(Loop::memory_bytes(options))?;
-        Loop::assemble(options, arena, None)
+        Loop::assemble(options, arena, Source::Process)
     }
 
     /// Makes a loop in the program's memory, of at least
@@ -73,7 +82,7 @@ impl Loop {
     ) -> Result<Loop, CreateError> {
         check(options)?;
         let arena = Arena::in_memory(memory, Loop::memory_bytes(options))?;
-        Loop::assemble(options, arena, None)
+        Loop::assemble(options, arena, Source::Process)
     }
 
     /// Makes a loop on a backend of the program's.
@@ -83,13 +92,13 @@ impl Loop {
     pub fn with_backend(options: &Options, backend: Box<dyn Backend>) -> Result<Loop, CreateError> {
         check(options)?;
         let arena = Arena::new(Loop::memory_bytes(options))?;
-        Loop::assemble(options, arena, Some(backend))
+        Loop::assemble(options, arena, Source::Own(backend))
     }
 
     fn assemble(
         options: &Options,
         mut arena: Arena,
-        custom: Option<Box<dyn Backend>>,
+        source: Source<'_>,
     ) -> Result<Loop, CreateError> {
         static IDS: AtomicU32 = AtomicU32::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
@@ -116,15 +125,17 @@ impl Loop {
             ring_entries: entries,
         };
         // The buffers are part of what the system is asked for.
-        let attached = |mut driver: Driver| match driver.attach(memory) {
-            Ok(()) => Ok(driver),
-            Err(error) => Err(CreateError::Backend { what: NOT_REGISTERED, error }),
-        };
-        let driver = match custom {
-            Some(backend) => attached(Driver::Custom(backend))?,
-            None => choice::make(|kind| {
-                Driver::new(kind, options, cut, sizes(options)).and_then(attached)
-            })?,
+        let attached = |mut driver: Driver| driver.attach(memory, options).map(|()| driver);
+        let of_kind =
+            |kind: Kind| Driver::new(kind, options, cut, sizes(options)).and_then(attached);
+        let driver = match source {
+            Source::Own(backend) => attached(Driver::Custom(backend))?,
+            Source::Process => choice::make(of_kind)?,
+            Source::Trial(chosen) => {
+                let (driver, would) = choice::try_out(of_kind)?;
+                *chosen = Some(would);
+                driver
+            }
         };
         Ok(Loop {
             slots,
@@ -156,8 +167,6 @@ impl Loop {
     }
 }
 
-const NOT_REGISTERED: &str = "the receive buffers cannot be registered";
-
 fn ring_entries(options: &Options) -> u32 {
     options.buffers.next_power_of_two().min(BUFFERS_PROVIDED_MAX)
 }
@@ -171,8 +180,9 @@ fn sizes(options: &Options) -> Sizes {
     }
 }
 
-/// The backend of this process, and why it is the one. Chosen when the first loop or runtime is made;
-/// before that this makes a loop of the default size, and drops it.
+/// The backend of this process, and why it is the one. Chosen when the first loop or runtime is made,
+/// with its sizes. Before that this answers what would run with the default ones: it makes a loop and
+/// drops it, and decides nothing.
 ///
 /// # Errors
 /// When no loop could be made: what was asked for by hand cannot be had, or memory or descriptors are
@@ -181,8 +191,11 @@ pub fn backend() -> Result<Chosen, CreateError> {
     if let Some(chosen) = choice::chosen() {
         return Ok(chosen);
     }
-    drop(Loop::new(&Options::default())?);
-    Ok(choice::chosen().expect("a loop was made"))
+    let options = Options::default();
+    let arena = Arena::new(Loop::memory_bytes(&options))?;
+    let mut chosen = None;
+    drop(Loop::assemble(&options, arena, Source::Trial(&mut chosen))?);
+    Ok(chosen.expect("a loop was made"))
 }
 
 fn check(options: &Options) -> Result<(), CreateError> {

@@ -117,6 +117,11 @@ impl Loop {
         self.driver.describe()
     }
 
+    /// What a backend of the program's says of itself, if the loop is on one.
+    pub(crate) fn own_backend(&self) -> Option<&'static str> {
+        (!self.driver.is_the_systems()).then(|| self.driver.describe())
+    }
+
     /// A number no other loop of this process has.
     pub fn id(&self) -> u32 {
         self.id

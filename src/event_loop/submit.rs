@@ -426,7 +426,8 @@ impl Loop {
         Some(request)
     }
 
-    /// A single receive is lent a buffer of its own while few are; the others pick one.
+    /// A single receive is lent a buffer of its own while few are, where the backend is quicker with it;
+    /// the others pick one.
     #[inline(always)]
     fn prepare_picked(&mut self, index: u32, fd: i32) -> Request {
         let starving = self.feeding || !self.starved_receives.is_empty();
@@ -434,7 +435,7 @@ impl Loop {
         slot.flags &= !LENT;
         let multishot = slot.has(MULTISHOT);
         // While others starve, free buffers are for whoever has bytes first.
-        if multishot || starving {
+        if multishot || starving || !self.driver.lends() {
             return Request::ReceivePicked { fd, multishot };
         }
         let Some((buffer, pointer, length)) = self.buffers.lend() else {

@@ -15,8 +15,8 @@ const STREAM: &str = "TcpStream";
 const LISTENER: &str = "TcpListener";
 
 impl TcpStream {
-    /// Takes over a connection of std's. It may be blocking or not: it is made blocking, as rotor
-    /// needs it, and so is every duplicate of it.
+    /// Takes over a connection of std's. It may be blocking or not. io_uring needs it blocking and
+    /// makes it so, and every duplicate with it; elsewhere its mode stays as it is.
     ///
     /// # Errors
     /// The kernel's; when the table of descriptors is full: raise the option `sockets`. The
@@ -26,7 +26,6 @@ impl TcpStream {
     /// Outside a runtime.
     #[track_caller]
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-        stream.set_nonblocking(false)?;
         let socket = adopt(stream.into(), DescriptorKind::Stream, "TcpStream::from_std")?;
         note_linger(&socket, STREAM)?;
         Ok(TcpStream::from_socket(socket))
@@ -60,8 +59,9 @@ impl TcpStream {
 }
 
 impl TcpListener {
-    /// Takes over a listener of std's. It may be blocking or not: it is made blocking, as rotor
-    /// needs it, and so is every duplicate of it.
+    /// Takes over a listener of std's. It may be blocking or not. io_uring needs it blocking and makes
+    /// it so; elsewhere it is non-blocking from the first accept on. Its duplicates, in this program and
+    /// in others, share the mode.
     ///
     /// # Errors
     /// The kernel's; when the table of descriptors is full: raise the option `sockets`. The
@@ -71,13 +71,13 @@ impl TcpListener {
     /// Outside a runtime.
     #[track_caller]
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
-        listener.set_nonblocking(false)?;
         let socket = adopt(listener.into(), DescriptorKind::Listener, "TcpListener::from_std")?;
         note_linger(&socket, LISTENER)?;
         Ok(TcpListener::from_socket(socket))
     }
 
-    /// Gives the listener to std, blocking, as std makes them. An accept in flight is canceled and
+    /// Gives the listener to std, blocking, as std makes them, until a duplicate of it that rotor has
+    /// accepts on epoll. An accept in flight is canceled and
     /// waited for first; a connection it brought nevertheless keeps the listener here.
     ///
     /// Dropping the future closes the listener.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::backend::{Chosen, Feature, survey};
+use crate::backend::{Chosen, Feature, Found, choice, survey};
 use crate::error::CreateError;
 use crate::event_loop::backend;
 use crate::options::Options;
@@ -24,12 +24,38 @@ pub struct Limit {
     pub most: Option<u64>,
 }
 
+/// What carries a program out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunsOn {
+    /// The process has chosen this backend.
+    Chosen(Chosen),
+    /// No runtime was made so far. One with the default options would choose this.
+    Would(Chosen),
+    /// The runtime is on a backend of the program's own, which says this of itself. What the process
+    /// would choose was not asked.
+    Own(&'static str),
+    /// There is no backend, because of this.
+    Nothing(CreateError),
+}
+
+impl fmt::Display for RunsOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunsOn::Chosen(chosen) => write!(f, "{chosen}"),
+            RunsOn::Would(chosen) => write!(f, "would run {chosen}"),
+            RunsOn::Own(words) => write!(f, "the program's own: {words}"),
+            RunsOn::Nothing(error) => write!(f, "none: {error}"),
+        }
+    }
+}
+
 /// What [`doctor`] found. `Display` is a report of a few lines.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Doctor {
-    /// The process's backend and why, or why there is none.
-    pub backend: Result<Chosen, CreateError>,
+    /// The backend and why, or why there is none.
+    pub backend: RunsOn,
     /// What the kernel has of what the backends use.
     pub features: Vec<Feature>,
     /// The limits in force.
@@ -45,9 +71,9 @@ pub struct Doctor {
 
 /// Finds out what the program runs on: the backend and why it is the one, what the kernel has and
 /// lacks, the limits in force, the sizes of the tables and, inside a runtime, how full they were. It
-/// opens a ring and a queue and closes them again; a program has no use for it but to print it.
+/// opens a ring and a queue and closes them again, and decides nothing; a program has no use for it but
+/// to print it.
 pub fn doctor() -> Doctor {
-    let backend = backend();
     let survey = survey();
     let mut limits = vec![
         limit("open descriptors (RLIMIT_NOFILE)", Resource::Nofile),
@@ -59,6 +85,12 @@ pub fn doctor() -> Doctor {
         limits.push(workers("io_uring workers for all else", others));
     }
     let current = current::current();
+    let own = current.as_ref().and_then(|shared| shared.core.borrow().event_loop.own_backend());
+    let backend = match (own, choice::chosen()) {
+        (Some(words), _) => RunsOn::Own(words),
+        (None, Some(chosen)) => RunsOn::Chosen(chosen),
+        (None, None) => backend().map_or_else(RunsOn::Nothing, RunsOn::Would),
+    };
     let (options, tables) = match &current {
         Some(shared) => {
             let core = shared.core.borrow();
@@ -116,13 +148,15 @@ impl fmt::Display for Bound {
 
 impl fmt::Display for Doctor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.backend {
-            Ok(chosen) => writeln!(f, "backend: {chosen}")?,
-            Err(error) => writeln!(f, "backend: none: {error}")?,
-        }
-        for (found, word) in [(true, "has"), (false, "lacks")] {
+        writeln!(f, "backend: {}", self.backend)?;
+        for (found, word) in [(Found::Yes, "has"), (Found::No, "lacks")] {
             for feature in self.features.iter().filter(|feature| feature.found == found) {
                 writeln!(f, "kernel {word}: {}", feature.name)?;
+            }
+        }
+        for Feature { name, found } in &self.features {
+            if let Found::NotAsked(why) = found {
+                writeln!(f, "kernel not asked: {name}: {why}")?;
             }
         }
         for Limit { name, now, most } in &self.limits {
@@ -160,7 +194,8 @@ mod tests {
         assert!(outside.contains("table: tasks: 16384\n"), "{outside}");
         let runtime = crate::runtime::Builder::new().sockets(7).build().unwrap();
         let inside = runtime.block_on(async { doctor() });
-        let chosen = inside.backend.as_ref().unwrap().to_string();
+        assert!(matches!(inside.backend, RunsOn::Chosen(_)), "{inside}");
+        let chosen = backend().unwrap();
         assert_eq!(inside.memory_bytes, Runtime::memory_bytes(runtime_options(7)));
         let text = inside.to_string();
         assert!(text.starts_with(&format!("backend: {chosen}\n")), "{text}");

@@ -44,7 +44,7 @@ pub use self::block_on::{Runtime, RuntimeStatistics};
 pub use self::builder::Builder;
 pub(crate) use self::core::Shared;
 pub(crate) use self::current::{clock_now, current_named};
-pub use self::doctor::{Doctor, Limit, doctor};
+pub use self::doctor::{Doctor, Limit, RunsOn, doctor};
 pub(crate) use self::given_up::GivenUp;
 pub(crate) use self::lease::{Lease, Sending};
 #[cfg(feature = "unstable")]

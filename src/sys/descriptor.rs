@@ -156,9 +156,29 @@ pub(crate) fn is_ready(fd: RawFd, interest: Interest) -> bool {
     };
     let Ok(fd) = borrow(fd) else { return true };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // An interrupted poll with no time to wait has looked, as far as this is concerned: not ready is
-    // told again.
-    !matches!(poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)), Ok(0))
+    // A poll with no time to wait is interrupted after it has looked and found nothing.
+    match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)) {
+        Ok(0) | Err(Errno::INTR) => false,
+        Ok(_) | Err(_) => true,
+    }
+}
+
+/// Whether it is a TCP socket, and not one that is merely read like it.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_tcp(fd: RawFd) -> bool {
+    let mut protocol: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PROTOCOL);
+    let value: *mut libc::c_int = &mut protocol;
+    // SAFETY: the option's value is one c_int, as `length` says.
+    let answer = unsafe { libc::getsockopt(fd, level, name, value.cast(), &raw mut length) };
+    answer == 0 && protocol == libc::IPPROTO_TCP
+}
+
+/// As above. Not every system can say it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_tcp(_fd: RawFd) -> bool {
+    false
 }
 
 /// The descriptor of a number that its owner has given up, still open: this is its only owner.

@@ -157,6 +157,38 @@ fn shutting_down_succeeds_also_when_there_is_no_connection() {
 }
 
 #[test]
+fn tcp_is_told_from_what_is_read_like_it() {
+    let (near, _far) = pair();
+    let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert!(is_tcp(near.as_raw_fd()));
+    assert!(!is_tcp(unix.as_raw_fd()) && !is_tcp(-1));
+    assert!(!is_tcp(std::fs::File::open("/proc/self/exe").unwrap().as_raw_fd()));
+}
+
+/// Signals come all the time, and some in the middle of a look.
+#[test]
+fn a_look_that_a_signal_interrupts_finds_nothing_ready() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    static STOP: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    let handler: extern "C" fn(libc::c_int) = nothing;
+    // SAFETY: the handler does nothing; nothing else in these tests uses the signal.
+    unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
+    let (near, _far) = pair();
+    // SAFETY: no memory is passed. The thread named lives until the other one is joined.
+    let this = unsafe { libc::pthread_self() };
+    let signals = std::thread::spawn(move || {
+        while !STOP.load(std::sync::atomic::Ordering::Relaxed) {
+            // SAFETY: as above.
+            unsafe { libc::pthread_kill(this, libc::SIGUSR2) };
+        }
+    });
+    let ready = (0..100_000).filter(|_| is_ready(near.as_raw_fd(), Interest::Readable)).count();
+    STOP.store(true, std::sync::atomic::Ordering::Relaxed);
+    signals.join().unwrap();
+    assert_eq!(ready, 0, "nothing was ready");
+}
+
+#[test]
 fn a_send_to_a_peer_that_left_is_an_error_and_not_a_signal() {
     let (near, far) = pair();
     drop(far);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use libc::epoll_event;
 
-use super::selector::{Found, Key, READ, Selector, WRITE};
+use super::selector::{self, Key, READ, Selector, WRITE};
+use crate::backend::Found;
 use crate::sys::descriptor;
 use crate::sys::slack::LeastSlack;
 use crate::sys::wake::Wake;
@@ -23,6 +24,12 @@ const NOTHING: epoll_event = epoll_event { events: 0, u64: 0 };
 
 const NS_PER_MS: u64 = 1_000_000;
 
+/// Lateness not worth another entry to the kernel.
+const LATE_NS_MAX: u64 = 10_000;
+
+/// The longest the kernel is late by itself (`MAX_SLACK` of its fs/select.c).
+const KERNEL_LATE_NS_MAX: u64 = 100 * NS_PER_MS;
+
 /// How waits are handed to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
@@ -36,12 +43,16 @@ pub(crate) enum Precision {
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     wake: Wake,
+    /// What was asked for.
+    precision: Precision,
     /// Waits are in nanoseconds.
     fine: bool,
+    /// The kernel's waits are late by up to one part in so many.
+    late_part: u64,
     events: Box<[epoll_event]>,
     found: usize,
     taken: usize,
-    /// epoll's waits are late by the thread's slack, 50 us as a rule; other waits' timers are not.
+    /// epoll's waits are late by the thread's slack too, 50 us as a rule; io_uring's are not.
     _slack: LeastSlack,
 }
 
@@ -65,14 +76,17 @@ impl Epoll {
         let mut events = vec![NOTHING; FOUND_MAX].into_boxed_slice();
         let fine = precision == Precision::Best && has_fine_waits(&epoll, &mut events);
         let _slack = LeastSlack::new();
-        Ok(Epoll { epoll, wake, fine, events, found: 0, taken: 0, _slack })
+        let late_part = late_part();
+        Ok(Epoll { epoll, wake, precision, fine, late_part, events, found: 0, taken: 0, _slack })
     }
 }
 
 /// Whether waits can be in nanoseconds.
-pub(crate) fn has_nanoseconds() -> bool {
-    let mut events = [NOTHING];
-    descriptor::epoll_open().is_ok_and(|epoll| has_fine_waits(&epoll, &mut events))
+pub(crate) fn has_nanoseconds() -> Found {
+    match descriptor::epoll_open() {
+        Ok(epoll) => Found::from(has_fine_waits(&epoll, &mut [NOTHING])),
+        Err(_) => Found::NotAsked("epoll_create1 failed (no free descriptor?)"),
+    }
 }
 
 const ET: u32 = libc::EPOLLET as u32;
@@ -81,6 +95,22 @@ const ET: u32 = libc::EPOLLET as u32;
 /// know.
 fn has_fine_waits(epoll: &OwnedFd, events: &mut [epoll_event]) -> bool {
     descriptor::epoll_wait_ns(epoll, &mut events[..1], Some(0)).is_ok()
+}
+
+/// What part of a wait the kernel may be late by (`select_estimate_accuracy` of its fs/select.c): a
+/// thousandth, and a two-hundredth for a thread that was niced. Found out once: one that is niced
+/// later has waits that are late by that part.
+fn late_part() -> u64 {
+    let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    if nice > 0 { 200 } else { 1000 }
+}
+
+/// What to ask the kernel for so that it is not late. The engine waits again for what is left, a small
+/// part of the whole: a long wait takes two entries or three, a short one a single one. A timerfd would
+/// be as exact, and cost a call for each wait, also for those that something else ends.
+fn shortened(wait_ns: u64, late_part: u64) -> u64 {
+    let late_ns = (wait_ns / late_part).min(KERNEL_LATE_NS_MAX);
+    if late_ns < LATE_NS_MAX { wait_ns } else { wait_ns - late_ns - 1 }
 }
 
 /// Whole milliseconds, rounded up: a wait never ends early for it. Capped at what the type holds,
@@ -102,7 +132,7 @@ fn events_of(directions: u8) -> u32 {
 }
 
 /// What an event says.
-fn found(data: u64, events: u32) -> Found {
+fn found(data: u64, events: u32) -> selector::Found {
     let has = |bits: i32| events & bits as u32 != 0;
     let broken = has(libc::EPOLLERR | libc::EPOLLHUP);
     let mut ready = 0;
@@ -113,12 +143,15 @@ fn found(data: u64, events: u32) -> Found {
         ready |= WRITE;
     }
     let over = broken || has(libc::EPOLLRDHUP | libc::EPOLLPRI);
-    Found { key: Key::from_bits(data), ready, over }
+    selector::Found { key: Key::from_bits(data), ready, over }
 }
 
 impl Selector for Epoll {
     fn describe(&self) -> &'static str {
-        if self.fine { "epoll" } else { "epoll-milliseconds" }
+        match self.precision {
+            Precision::Best => "epoll",
+            Precision::Milliseconds => "epoll-milliseconds",
+        }
     }
 
     fn arm(&mut self, fd: RawFd, key: Key, wanted: u8, before: u8) -> Result<(), i32> {
@@ -144,6 +177,7 @@ impl Selector for Epoll {
     fn wait(&mut self, wait_ns: Option<u64>) -> Result<bool, i32> {
         self.taken = 0;
         self.found = 0;
+        let wait_ns = wait_ns.map(|wait_ns| shortened(wait_ns, self.late_part));
         self.found = if self.fine {
             descriptor::epoll_wait_ns(&self.epoll, &mut self.events, wait_ns)?
         } else {
@@ -156,7 +190,7 @@ impl Selector for Epoll {
         Ok(self.events[..self.found].iter().any(|event| { event.u64 } == WAKE))
     }
 
-    fn found(&mut self) -> Option<Found> {
+    fn found(&mut self) -> Option<selector::Found> {
         while self.taken < self.found {
             let event = self.events[self.taken];
             self.taken += 1;
@@ -169,6 +203,15 @@ impl Selector for Epoll {
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.wake.function()
+    }
+
+    fn sends_may_wait(&self) -> bool {
+        false
+    }
+
+    /// Each arrival is an edge.
+    fn tells_after_short(&self) -> bool {
+        true
     }
 
     fn granularity_ns(&self) -> u64 {
@@ -187,7 +230,28 @@ impl fmt::Debug for Epoll {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::backend::readiness::{Engine, Sizes};
+    use crate::backend::{Backend, Kind, TickEnd, TickWait};
+    use crate::sys::fork::ForkGuard;
+    use crate::tables::arena::{Arena, Plan};
+
+    /// By the name of what was chosen, wherever `epoll_pwait2` is lacking.
+    #[test]
+    fn it_is_called_what_was_asked_for() {
+        for precision in [Precision::Best, Precision::Milliseconds] {
+            let kind = match precision {
+                Precision::Best => Kind::Epoll,
+                Precision::Milliseconds => Kind::EpollMilliseconds,
+            };
+            let mut epoll = Epoll::new(precision).unwrap();
+            assert_eq!(epoll.describe(), kind.name());
+            epoll.fine = false;
+            assert_eq!(epoll.describe(), kind.name());
+        }
+    }
 
     #[test]
     fn waits_are_rounded_up_to_milliseconds_and_capped() {
@@ -196,6 +260,28 @@ mod tests {
         }
         let most = i32::MAX as u64 * NS_PER_MS;
         assert_eq!([most - 1, most, most + 1].map(milliseconds), [i32::MAX; 3]);
+    }
+
+    #[test]
+    fn a_wait_asked_for_and_what_the_kernel_adds_are_no_more_than_the_wait() {
+        for late_part in [200, 1000] {
+            let mut wait_ns = 1;
+            while wait_ns < u64::MAX / 3 {
+                // What is left after each is waited for anew, in few steps, and none goes in circles.
+                let mut left_ns = wait_ns;
+                for _ in 0..8 {
+                    let asked = shortened(left_ns, late_part);
+                    let late = (asked / late_part).min(KERNEL_LATE_NS_MAX);
+                    assert!(asked > 0 && asked + late <= left_ns + LATE_NS_MAX);
+                    left_ns -= asked;
+                    if left_ns == 0 {
+                        break;
+                    }
+                }
+                assert_eq!(left_ns, 0, "{wait_ns} in parts of {late_part}");
+                wait_ns = wait_ns * 3 + 1;
+            }
+        }
     }
 
     #[test]
@@ -215,6 +301,37 @@ mod tests {
         assert_eq!(says(libc::EPOLLERR), (READ | WRITE, true));
     }
 
+    fn engine(precision: Precision, arena: &mut Arena) -> Engine<Epoll> {
+        let guard = ForkGuard::new().unwrap();
+        Engine::new(arena, SIZES, Epoll::new(precision).unwrap(), guard)
+    }
+
+    const SIZES: Sizes = Sizes { tokens: 1, descriptors: 1, buffers: 1 };
+
+    /// Beside sleeps of the same length on the same machine, as busy as it is: the best of each.
+    #[test]
+    fn a_long_wait_is_late_by_less_than_half_a_thousandth() {
+        const WAIT: Duration = Duration::from_millis(250);
+        let mut plan = Plan::default();
+        Engine::<Epoll>::plan(&mut plan, SIZES);
+        let mut arena = Arena::new(plan.bytes()).unwrap();
+        let mut engine = engine(Precision::Best, &mut arena);
+        let (mut waited, mut slept) = (Duration::MAX, Duration::MAX);
+        for _ in 0..6 {
+            let start = Instant::now();
+            let wait = TickWait::AtMost(WAIT.as_nanos() as u64);
+            assert_eq!(engine.tick(wait).unwrap(), TickEnd::TimedOut);
+            assert!(start.elapsed() >= WAIT, "early");
+            waited = waited.min(start.elapsed());
+            let start = Instant::now();
+            std::thread::sleep(WAIT);
+            slept = slept.min(start.elapsed());
+        }
+        assert!(waited < slept + WAIT / 2000, "{waited:?}, and a sleep took {slept:?}");
+        // Six waits, each with little more than one entry.
+        assert!(engine.statistics().enters <= 6 * 3, "{:?}", engine.statistics());
+    }
+
     /// Both kinds of waits: never early, and a wake-up ends them.
     #[test]
     fn waits_of_both_precisions_are_never_early_and_end_by_a_wake() {
@@ -223,7 +340,7 @@ mod tests {
             let fine = precision == Precision::Best;
             assert_eq!(epoll.granularity_ns(), if fine { 1 } else { NS_PER_MS });
             for wait_ns in [1, 50_000, 1_300_000] {
-                let start = std::time::Instant::now();
+                let start = Instant::now();
                 assert_eq!(epoll.wait(Some(wait_ns)), Ok(false));
                 assert!(start.elapsed().as_nanos() as u64 >= wait_ns);
                 assert_eq!(epoll.found(), None);

@@ -169,6 +169,17 @@ impl Selector for Kqueue {
         Arc::clone(&self.waker)
     }
 
+    /// macOS looks at `MSG_DONTWAIT` when it receives, and not when it sends (`sosend` of XNU). FreeBSD
+    /// does both; it is treated alike, so that there is one way to test.
+    fn sends_may_wait(&self) -> bool {
+        true
+    }
+
+    /// As far as is known, each arrival is told. It was never tried: a receive more is made.
+    fn tells_after_short(&self) -> bool {
+        false
+    }
+
     fn granularity_ns(&self) -> u64 {
         1
     }

@@ -9,7 +9,10 @@
 //! told is kept until a call finds the descriptor exhausted, so a busy stream costs a wait, a receive
 //! and a send, and no call to register. Streams stay blocking, as the other backends have them: calls
 //! say themselves that they do not wait (`MSG_DONTWAIT`). Accept and connect cannot say so: a listener
-//! is nonblocking from its first accept until it leaves the loop, a stream while it connects.
+//! is made nonblocking before each accept and a stream before it connects. Nothing is remembered of
+//! that: duplicates share the mode, in this program and in others, and any of them may change it. Where
+//! sends may wait though they say that they do not (kqueue), streams are nonblocking as long as they are
+//! the loop's.
 //!
 //! # Unsafe
 //! Requests carry pointers, which are handed to the kernel for the length of a call. Invariants:
@@ -113,7 +116,7 @@ impl<S: Selector> Engine<S> {
     fn connect(&mut self, token: Token, request: &Request, fd: RawFd) -> Submission {
         let Request::Connect { address, .. } = *request else { unreachable!("a connect") };
         let Some(index) = self.rows.find_or_take(fd) else { return Submission::Full };
-        let mut result = self.block(index, false);
+        let mut result = descriptor::set_blocking(fd, false);
         if result == 0 {
             // SAFETY: *requests*.
             result = unsafe { descriptor::connect_now(fd, address) };
@@ -132,7 +135,7 @@ impl<S: Selector> Engine<S> {
                 Err(errno) => result = -errno,
             }
         }
-        self.block(index, true);
+        self.settle(fd);
         self.free_unused(index);
         Submission::Done(result)
     }
@@ -142,20 +145,25 @@ impl<S: Selector> Engine<S> {
         let fd = self.rows.get(row).fd;
         let result = match self.requests.get(index).request {
             Request::Accept { address, .. } => {
-                // SAFETY: *requests*.
-                let accepted = unsafe { descriptor::accept_now(fd, address) };
-                if accepted >= 0 {
-                    self.unknown(accepted);
+                let mut accepted = descriptor::set_blocking(fd, false);
+                if accepted == 0 {
+                    // SAFETY: *requests*.
+                    accepted = unsafe { descriptor::accept_now(fd, address) };
+                    if accepted >= 0 {
+                        self.unknown(accepted);
+                        self.came(accepted);
+                    }
                 }
                 accepted
             }
             Request::Connect { address, .. } => {
+                descriptor::set_blocking(fd, false);
                 // SAFETY: *requests*.
                 let result = unsafe { descriptor::connect_result(fd, address) };
                 if result == -libc::EINPROGRESS {
                     return None;
                 }
-                self.block(row, true);
+                self.settle(fd);
                 result
             }
             Request::Receive { pointer, length, .. } => {
@@ -232,7 +240,6 @@ unsafe impl<S: Selector> Backend for Engine<S> {
         }
         match *request {
             Request::Nop => Submission::Done(0),
-            Request::Accept { fd, .. } => self.accept(token, request, fd),
             Request::Connect { fd, .. } => self.connect(token, request, fd),
             Request::Receive { fd, pointer, length, now: true } => {
                 // SAFETY: *requests*: valid until `submit` returns.
@@ -256,9 +263,9 @@ unsafe impl<S: Selector> Backend for Engine<S> {
                 }
                 Submission::Done(result)
             }
-            Request::Receive { fd, now: false, .. } | Request::ReceivePicked { fd, .. } => {
-                self.queue(token, request, fd, READ)
-            }
+            Request::Accept { fd, .. }
+            | Request::Receive { fd, now: false, .. }
+            | Request::ReceivePicked { fd, .. } => self.queue(token, request, fd, READ),
             Request::Send { fd, pointer, length, now: false } => {
                 let may = self.may_send(fd);
                 // SAFETY: *requests*.
@@ -294,8 +301,8 @@ unsafe impl<S: Selector> Backend for Engine<S> {
         }
         let entry = self.requests.get(index);
         let (row, direction) = (entry.row, direction_of_request(&entry.request));
-        if matches!(entry.request, Request::Connect { .. }) {
-            self.block(row, true);
+        if let Request::Connect { fd, .. } = entry.request {
+            self.settle(fd);
         }
         let chain = self.rows.get_mut(row).chain(direction);
         self.requests.answer(chain, index, Answer::last(-libc::ECANCELED));
@@ -320,6 +327,7 @@ unsafe impl<S: Selector> Backend for Engine<S> {
         let reply = descriptor::perform(control);
         if let Ok(Reply::Opened(fd)) = reply {
             self.unknown(fd);
+            self.came(fd);
         }
         reply
     }
@@ -344,13 +352,20 @@ unsafe impl<S: Selector> Backend for Engine<S> {
     fn adopt(&mut self, fd: RawFd) {
         if !self.guard.forked() {
             self.unknown(fd);
+            self.came(fd);
             descriptor::keep_quiet(fd);
         }
     }
 
     fn forget(&mut self, fd: RawFd, heir: Option<RawFd>) {
-        let Some(index) = self.rows.find(fd).filter(|_| !self.guard.forked()) else { return };
-        self.block(index, true);
+        if self.guard.forked() {
+            return;
+        }
+        // The duplicate that goes on shares the mode.
+        if heir.is_none() || !self.selector.sends_may_wait() {
+            descriptor::set_blocking(fd, true);
+        }
+        let Some(index) = self.rows.find(fd) else { return };
         let armed = self.rows.get(index).armed;
         if armed != 0 {
             self.selector.disarm(fd, armed);

@@ -1,5 +1,8 @@
 //! The requests the engine has taken: each waits for its descriptor, or is answered and waits to be
 //! asked for. A row for each token the loop can make, so an answer always has a place.
+//!
+//! Rows are written in blocks, each when a token's index first falls in it: the loop shares its indices
+//! among operations and timers, so the first operation may have a high one.
 #![deny(unsafe_code)]
 
 use crate::backend::{Completion, Request, Token};
@@ -33,10 +36,15 @@ impl Answer {
     }
 }
 
+/// The rows of a block: two pages.
+const BLOCK: u32 = 64;
+
 /// A request.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) request: Request,
+    /// Its token's index.
+    token: u32,
     /// The row of its descriptor, and that row's generation.
     pub(super) row: u32,
     pub(super) row_generation: u32,
@@ -66,16 +74,58 @@ impl Chain {
 #[derive(Debug)]
 pub(super) struct Requests {
     entries: Table<Entry>,
+    /// Where each block of indices has its rows; [`NONE`] before it is used.
+    blocks: Table<u32>,
     answered: Chain,
 }
 
 impl Requests {
     pub(super) fn plan(plan: &mut Plan, tokens: u32) {
-        plan.table::<Entry>(tokens);
+        plan.table::<Entry>(tokens.next_multiple_of(BLOCK));
+        plan.table::<u32>(tokens.div_ceil(BLOCK));
     }
 
     pub(super) fn new(arena: &mut Arena, tokens: u32) -> Requests {
-        Requests { entries: arena.table(tokens), answered: Chain::EMPTY }
+        let entries = arena.table(tokens.next_multiple_of(BLOCK));
+        let mut blocks = arena.table(tokens.div_ceil(BLOCK));
+        while blocks.push(NONE).is_some() {}
+        Requests { entries, blocks, answered: Chain::EMPTY }
+    }
+
+    /// The row of a token's index, if its block was used.
+    fn row(&self, index: u32) -> Option<u32> {
+        let block = index / BLOCK;
+        let first = if block < self.blocks.len() { self.blocks[block] } else { NONE };
+        (first != NONE).then(|| first + index % BLOCK)
+    }
+
+    #[cold]
+    fn write_block(&mut self, index: u32) -> u32 {
+        let (block, row) = (index / BLOCK, self.entries.len());
+        assert!(block < self.blocks.len(), "rotor: a token's index is beyond the backend's table");
+        for token in block * BLOCK..(block + 1) * BLOCK {
+            let free = Entry {
+                request: Request::Nop,
+                token,
+                row: NONE,
+                row_generation: 0,
+                next: NONE,
+                previous: NONE,
+                generation: 0,
+                stage: Stage::Free,
+                answer: Answer::last(0),
+            };
+            let room = self.entries.push(free);
+            assert!(room.is_some(), "there is a row for each index");
+        }
+        self.blocks[block] = row;
+        row + index % BLOCK
+    }
+
+    /// The rows written so far.
+    #[cfg(test)]
+    pub(super) fn written(&self) -> u32 {
+        self.entries.len()
     }
 
     pub(super) fn get(&self, index: u32) -> &Entry {
@@ -90,21 +140,7 @@ impl Requests {
         [row, row_generation]: [u32; 2],
         chain: &mut Chain,
     ) -> u32 {
-        let index = token.index();
-        while self.entries.len() <= index {
-            let free = Entry {
-                request: Request::Nop,
-                row: NONE,
-                row_generation: 0,
-                next: NONE,
-                previous: NONE,
-                generation: 0,
-                stage: Stage::Free,
-                answer: Answer::last(0),
-            };
-            let room = self.entries.push(free);
-            assert!(room.is_some(), "rotor: a token's index is beyond the backend's table");
-        }
+        let index = self.row(token.index()).unwrap_or_else(|| self.write_block(token.index()));
         let entry = &mut self.entries[index];
         assert!(
             entry.stage == Stage::Free,
@@ -121,10 +157,7 @@ impl Requests {
 
     /// The request a token names, if it is not over, and whether it waits for its descriptor.
     pub(super) fn find(&self, token: Token) -> Option<(u32, bool)> {
-        let index = token.index();
-        if index >= self.entries.len() {
-            return None;
-        }
+        let index = self.row(token.index())?;
         let entry = &self.entries[index];
         let live = entry.generation == token.generation() && entry.stage != Stage::Free;
         live.then_some((index, entry.stage == Stage::Waiting))
@@ -163,7 +196,7 @@ impl Requests {
         let entry = &mut self.entries[index];
         let Answer { result, more, buffer, nonempty } = entry.answer;
         entry.stage = if more { Stage::Waiting } else { Stage::Free };
-        let token = Token::new(index, entry.generation);
+        let token = Token::new(entry.token, entry.generation);
         Some((Completion { token, result, more, buffer, socket_nonempty: nonempty }, index))
     }
 

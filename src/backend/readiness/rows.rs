@@ -23,12 +23,14 @@ pub(super) struct Row {
     pub(super) armed: u8,
     /// The directions that are ready for all that is known: told, and not found exhausted since.
     pub(super) ready: u8,
-    /// The directions told by the last wait, and not looked at since.
+    /// The directions told by the last wait, and not used up since: what waits is served before anything
+    /// else happens, so they are kept for nobody else.
     pub(super) fresh: u8,
     /// A short receive does not say that it is drained; see [`Found`](super::selector::Found).
     pub(super) over: bool,
-    /// The engine has made it nonblocking.
-    pub(super) nonblocking: bool,
+    /// Whether a short receive says so otherwise. Nothing until the descriptor is first watched for
+    /// reading.
+    pub(super) short_drains: Option<bool>,
     /// The selector cannot watch it, because it is always ready.
     pub(super) unwatchable: bool,
     reading: Chain,
@@ -50,7 +52,7 @@ impl Row {
             ready: 0,
             fresh: 0,
             over: false,
-            nonblocking: false,
+            short_drains: None,
             unwatchable: false,
             reading: Chain::EMPTY,
             writing: Chain::EMPTY,

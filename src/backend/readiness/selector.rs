@@ -53,7 +53,8 @@ pub(crate) trait Selector {
     fn disarm(&mut self, fd: RawFd, armed: u8);
 
     /// Waits until something is found, for at most so many nanoseconds, rounded up; zero does not
-    /// wait, nothing waits for ever. Answers whether a wake-up came. May end early.
+    /// wait, nothing waits for ever. Answers whether a wake-up came. May end early, by a part of the
+    /// wait: the engine waits again for the rest.
     fn wait(&mut self, wait_ns: Option<u64>) -> Result<bool, i32>;
 
     /// What the last wait found, one after the other.
@@ -61,6 +62,13 @@ pub(crate) trait Selector {
 
     /// The function that ends a wait from any thread, also after the selector is gone.
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync>;
+
+    /// Whether a send that is told not to wait may wait all the same, unless its socket is nonblocking.
+    fn sends_may_wait(&self) -> bool;
+
+    /// Whether what arrives after a receive that was short, and so took all there was, is always told:
+    /// of a TCP stream, that is.
+    fn tells_after_short(&self) -> bool;
 
     /// The unit waits are rounded up to, in nanoseconds.
     fn granularity_ns(&self) -> u64;

@@ -31,6 +31,8 @@ struct Script {
     /// The next arm's error.
     refuses: Option<i32>,
     woken: bool,
+    sends_may_wait: bool,
+    needs_in_vain: bool,
 }
 
 #[derive(Default)]
@@ -73,6 +75,14 @@ impl Selector for Scripted {
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         Arc::new(|| {})
+    }
+
+    fn sends_may_wait(&self) -> bool {
+        self.0.borrow().sends_may_wait
+    }
+
+    fn tells_after_short(&self) -> bool {
+        !self.0.borrow().needs_in_vain
     }
 
     fn granularity_ns(&self) -> u64 {
@@ -203,6 +213,11 @@ fn fill(fd: RawFd) -> usize {
             count => sent += usize::try_from(count).unwrap(),
         }
     }
+}
+
+fn is_blocking(fd: RawFd) -> bool {
+    // SAFETY: no memory is passed.
+    unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_NONBLOCK == 0 }
 }
 
 #[track_caller]

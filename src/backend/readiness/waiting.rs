@@ -44,7 +44,13 @@ impl<S: Selector> Engine<S> {
         }
         let (fd, wanted) = (row.fd, row.armed | directions);
         match self.selector.arm(fd, key, wanted, row.armed) {
-            Ok(()) => row.armed = wanted,
+            Ok(()) => {
+                row.armed = wanted;
+                if wanted & READ != 0 && row.short_drains.is_none() {
+                    let drains = self.selector.tells_after_short() && descriptor::is_tcp(fd);
+                    row.short_drains = Some(drains);
+                }
+            }
             Err(libc::EPERM) => {
                 row.unwatchable = true;
                 row.ready = READ | WRITE;
@@ -59,7 +65,7 @@ impl<S: Selector> Engine<S> {
 
     pub(super) fn free_unused(&mut self, index: u32) {
         let row = self.rows.get(index);
-        if row.armed == 0 && row.is_idle() && !row.nonblocking {
+        if row.armed == 0 && row.is_idle() {
             self.rows.free(index);
         }
     }
@@ -102,36 +108,26 @@ impl<S: Selector> Engine<S> {
         }
     }
 
-    /// A short receive has drained the socket; what comes after it is told by another edge.
+    /// A short receive has drained a TCP stream; what comes after it is told by another edge. Others
+    /// may end a receive where a message ends, or what came along with it, and have more.
     pub(super) fn after_receive(&mut self, index: u32, result: i32, length: u32) {
         let row = self.rows.get_mut(index);
-        let short = result > 0 && (result as u32) < length;
+        let short = result > 0 && (result as u32) < length && row.short_drains == Some(true);
         if result == -libc::EAGAIN || short && !row.over {
             row.ready &= !READ;
         }
     }
 
-    /// Makes a descriptor nonblocking, or blocking again if it was not: 0 or a negative `errno`.
-    pub(super) fn block(&mut self, index: u32, blocking: bool) -> i32 {
-        let row = self.rows.get_mut(index);
-        if row.nonblocking != blocking {
-            return 0;
+    /// A descriptor has come to the loop: its sends must not wait.
+    pub(super) fn came(&self, fd: RawFd) {
+        if self.selector.sends_may_wait() {
+            descriptor::set_blocking(fd, false);
         }
-        let result = descriptor::set_blocking(row.fd, blocking);
-        if result == 0 {
-            row.nonblocking = !blocking;
-        }
-        result
     }
 
-    pub(super) fn accept(&mut self, token: Token, request: &Request, fd: RawFd) -> Submission {
-        let Some(index) = self.rows.find_or_take(fd) else { return Submission::Full };
-        let result = self.block(index, false);
-        if result < 0 {
-            self.free_unused(index);
-            return Submission::Done(result);
-        }
-        self.queue(token, request, fd, READ)
+    /// A stream connects no longer: it is in the mode of all streams again.
+    pub(super) fn settle(&self, fd: RawFd) {
+        descriptor::set_blocking(fd, !self.selector.sends_may_wait());
     }
 
     /// Performs what waits on descriptors that are ready.
@@ -153,6 +149,9 @@ impl<S: Selector> Engine<S> {
             next = self.requests.get(index).next;
             match self.perform(row, index) {
                 Some(answer) => {
+                    if !matches!(self.requests.get(index).request, Request::Poll { .. }) {
+                        self.rows.get_mut(row).fresh &= !direction;
+                    }
                     let chain = self.rows.get_mut(row).chain(direction);
                     self.requests.answer(chain, index, answer);
                 }
@@ -201,9 +200,9 @@ impl<S: Selector> Engine<S> {
             let Some(index) = self.rows.named(found.key) else { continue };
             let row = self.rows.get_mut(index);
             row.ready |= found.ready;
-            row.fresh |= found.ready;
             row.over |= found.over;
             if !row.is_idle() {
+                row.fresh |= found.ready;
                 self.rows.list(index);
             }
         }

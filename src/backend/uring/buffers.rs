@@ -19,13 +19,24 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::{Submitter, types::BufRingEntry};
 
 use super::BUFFER_GROUP;
-use crate::backend::BufferMemory;
+use crate::backend::{BufferMemory, Found};
 
 /// The kernel's largest ring (io_uring_register_buf_ring(3)).
 const RING_ENTRIES_MAX: u32 = 1 << 15;
 
-const LACKING: &str = "io_uring_register refused a ring of provided buffers \
+pub(super) const LACKING: &str = "io_uring_register refused a ring of provided buffers \
                        (IORING_REGISTER_PBUF_RING, Linux 5.19)";
+
+/// Whether the kernel knows such rings: asked for one at no address, it finds fault with the address, or
+/// does not know what is asked for.
+pub(super) fn found(submitter: &Submitter<'_>) -> Found {
+    // SAFETY: the kernel refuses a ring at address 0, and keeps nothing of it.
+    let registered = unsafe { submitter.register_buf_ring_with_flags(0, 1, BUFFER_GROUP, 0) };
+    match registered.map_err(|error| error.raw_os_error()) {
+        Ok(()) | Err(Some(libc::EFAULT)) => Found::Yes,
+        Err(_) => Found::No,
+    }
+}
 
 /// The ring and the place where its next buffer goes.
 #[derive(Debug)]
@@ -55,7 +66,7 @@ impl BufferRing {
             let address = memory.ring as u64;
             submitter.register_buf_ring_with_flags(address, entries as u16, BUFFER_GROUP, 0)
         };
-        registered.map_err(|error| io::Error::new(error.kind(), format!("{LACKING}: {error}")))?;
+        registered?;
         Ok(BufferRing { memory, tail: 0, published: 0 })
     }
 

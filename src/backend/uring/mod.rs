@@ -43,7 +43,7 @@ mod setup;
 mod tests;
 mod wait;
 
-pub(super) use self::setup::survey;
+pub(super) use self::setup::{buffers_refusal, survey};
 
 /// The group all provided buffers are in.
 const BUFFER_GROUP: u16 = 0;
@@ -293,6 +293,13 @@ unsafe impl Backend for Uring {
     fn release(&mut self, fd: RawFd) {
         if !self.guard.forked() {
             descriptor::close(fd);
+        }
+    }
+
+    /// On a descriptor that is nonblocking io_uring answers `EAGAIN` in place of waiting.
+    fn adopt(&mut self, fd: RawFd) {
+        if !self.guard.forked() {
+            descriptor::set_blocking(fd, true);
         }
     }
 

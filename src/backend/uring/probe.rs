@@ -5,7 +5,7 @@
 
 use io_uring::{Parameters, opcode};
 
-use crate::backend::Feature;
+use crate::backend::{Feature, Found};
 
 /// The kernel's answers at set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +52,30 @@ const OPCODES: [(u8, &str); 10] = [
 /// What every entry of the lists begins with.
 const LACKS: &str = "this kernel's io_uring lacks ";
 
-/// Everything this backend asks for, and whether it is there.
-pub(super) fn list(features: &Features, has_opcode: impl Fn(u8) -> bool) -> Vec<Feature> {
-    let named = |(found, what): (bool, &'static str)| Feature {
+/// Everything this backend asks for, and whether it is there. Without a ring nothing could be asked,
+/// for the reason given.
+pub(super) fn list(
+    features: Result<Features, &'static str>,
+    has_opcode: impl Fn(u8) -> Found,
+) -> Vec<Feature> {
+    let named = |(found, what): (Found, &'static str)| Feature {
         name: what.strip_prefix(LACKS).unwrap_or(what),
         found,
     };
-    let wanted = (features.no_iowait, "IORING_FEAT_NO_IOWAIT (Linux 6.15)");
+    let known = features.unwrap_or(Features {
+        ext_arg: false,
+        nodrop: false,
+        skip_success: false,
+        fast_poll: false,
+        no_iowait: false,
+    });
+    let of = |(there, what): (bool, &'static str)| match features {
+        Ok(_) => (Found::from(there), what),
+        Err(why) => (Found::NotAsked(why), what),
+    };
+    let wanted = (known.no_iowait, "IORING_FEAT_NO_IOWAIT (Linux 6.15)");
     let opcodes = OPCODES.iter().map(|&(code, what)| (has_opcode(code), what));
-    required(features).into_iter().chain([wanted]).chain(opcodes).map(named).collect()
+    required(&known).into_iter().chain([wanted]).map(of).chain(opcodes).map(named).collect()
 }
 
 fn required(features: &Features) -> [(bool, &'static str); 4] {
@@ -101,11 +116,15 @@ mod tests {
 
     #[test]
     fn the_list_has_everything_by_its_name() {
-        let all = list(&LINUX_6_1, |code| code != OPCODES[3].0);
+        let all = list(Ok(LINUX_6_1), |code| Found::from(code != OPCODES[3].0));
         assert_eq!(all.len(), 4 + 1 + OPCODES.len());
         assert!(all.iter().all(|feature| feature.name.starts_with("IORING_")), "{all:?}");
-        let lacking: Vec<_> = all.iter().filter(|it| !it.found).map(|it| it.name).collect();
+        let lacking: Vec<_> =
+            all.iter().filter(|it| it.found == Found::No).map(|it| it.name).collect();
         assert_eq!(lacking, ["IORING_FEAT_NO_IOWAIT (Linux 6.15)", "IORING_OP_ACCEPT (Linux 5.5)"]);
+        let why = Found::NotAsked("there is no ring");
+        let none = list(Err("there is no ring"), |_| why);
+        assert!(none.len() == all.len() && none.iter().all(|it| it.found == why), "{none:?}");
     }
 
     #[test]

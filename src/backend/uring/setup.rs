@@ -5,10 +5,20 @@ use std::io;
 
 use io_uring::{IoUring, Probe, cqueue, squeue};
 
+use super::buffers::{self, LACKING};
 use super::probe::{Features, first_missing, list};
-use crate::backend::survey::{Feature, Survey};
+use crate::backend::BufferMemory;
+use crate::backend::survey::{Feature, Found, Survey};
 use crate::error::CreateError;
 use crate::options::Options;
+
+const NO_LIST: &str = "io_uring_register refused to list its operations";
+
+/// Queues and rings are counted in whole pages.
+const PAGE: u64 = 4096;
+
+/// Bytes of an entry of a ring of provided buffers (`struct io_uring_buf`).
+const BUFFER_ENTRY_BYTES: u64 = 16;
 
 type Builder = io_uring::Builder<squeue::Entry, cqueue::Entry>;
 
@@ -23,14 +33,12 @@ pub(super) fn make_ring(options: &Options) -> Result<(IoUring, Features), Create
         return Err(CreateError::Option { name: "ring_entries", rule });
     }
     let ring = build(options).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOMEM) => {
-            CreateError::MemoryLock { needed: ring_bytes(options), limit: memory_lock_limit() }
-        }
+        Some(libc::ENOMEM) => no_memory(ring_bytes(options)),
         _ => refused(setup_refusal(&error), error),
     })?;
     let mut probe = Probe::new();
     if let Err(error) = ring.submitter().register_probe(&mut probe) {
-        return Err(refused("io_uring_register refused to list its operations", error));
+        return Err(refused(NO_LIST, error));
     }
     let features = Features::of(ring.params());
     match first_missing(&features, |code| probe.is_supported(code)) {
@@ -39,21 +47,53 @@ pub(super) fn make_ring(options: &Options) -> Result<(IoUring, Features), Create
     }
 }
 
+/// What an error of registering the buffers' ring means. Since Linux 6.14 its memory counts against the
+/// memory-lock limit, beside the queues'.
+pub(crate) fn buffers_refusal(
+    options: &Options,
+    memory: &BufferMemory,
+    error: io::Error,
+) -> CreateError {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            let ring = u64::from(memory.ring_entries) * BUFFER_ENTRY_BYTES;
+            no_memory(ring_bytes(options) + ring.next_multiple_of(PAGE))
+        }
+        Some(_) => refused(LACKING, error),
+        None => refused("the receive buffers cannot be registered", error),
+    }
+}
+
 /// What the kernel at hand has of what this backend asks for, by the smallest ring there is.
 pub(crate) fn survey() -> Survey {
-    let refused = |found| Feature { name: "IORING_SETUP_DEFER_TASKRUN (Linux 6.1)", found };
+    const SETUP: &str = "IORING_SETUP_DEFER_TASKRUN (Linux 6.1)";
+    const BUFFERS: &str = "IORING_REGISTER_PBUF_RING (Linux 5.19)";
+    let named = |name, found| Feature { name, found };
     let options = Options { ring_entries: 1, operations: 1, ..Options::default() };
-    let Ok(ring) = build(&options) else {
-        return Survey { features: vec![refused(false)], workers: None };
+    let ring = match build(&options) {
+        Ok(ring) => ring,
+        Err(error) => {
+            let why = setup_refusal(&error);
+            let unknown = Found::NotAsked(why);
+            let setup =
+                if error.raw_os_error() == Some(libc::EINVAL) { Found::No } else { unknown };
+            let mut features = vec![named(SETUP, setup), named(BUFFERS, unknown)];
+            features.extend(list(Err(why), |_| unknown));
+            return Survey { features, workers: None };
+        }
     };
     let mut probe = Probe::new();
     let probed = ring.submitter().register_probe(&mut probe).is_ok();
-    let features = Features::of(ring.params());
-    let mut all = list(&features, |code| probed && probe.is_supported(code));
-    all.insert(0, refused(true));
+    let has_opcode = |code| match probed {
+        true => Found::from(probe.is_supported(code)),
+        false => Found::NotAsked(NO_LIST),
+    };
+    let mut features =
+        vec![named(SETUP, Found::Yes), named(BUFFERS, buffers::found(&ring.submitter()))];
+    features.extend(list(Ok(Features::of(ring.params())), has_opcode));
     let mut workers = [0; 2];
     let asked = ring.submitter().register_iowq_max_workers(&mut workers);
-    Survey { features: all, workers: asked.is_ok().then_some(workers) }
+    Survey { features, workers: asked.is_ok().then_some(workers) }
 }
 
 pub(super) fn refused(what: &'static str, error: io::Error) -> CreateError {
@@ -102,7 +142,6 @@ fn completion_entries(options: &Options) -> u32 {
 /// The bytes both queues take, in whole pages each (`io_allocate_scq_urings`): an entry of 64 bytes and
 /// a number for each submission, 16 bytes for each completion, and the queues' heads.
 fn ring_bytes(options: &Options) -> u64 {
-    const PAGE: u64 = 4096;
     const HEADS: u64 = 320;
     let (submissions, completions) = (options.ring_entries, completion_entries(options));
     let entries = (u64::from(submissions) * 64).next_multiple_of(PAGE);
@@ -110,8 +149,24 @@ fn ring_bytes(options: &Options) -> u64 {
     entries + queues.next_multiple_of(PAGE)
 }
 
-fn memory_lock_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+/// The kernel has no memory, or no more for this user to lock.
+fn no_memory(needed: u64) -> CreateError {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    CreateError::MemoryLock { needed, limit: limit.filter(|_| !exempt_from_memory_lock()) }
+}
+
+/// Whether the limit is not for this process: it has `CAP_IPC_LOCK`, and not just in a user namespace
+/// of its own, whose capabilities are none towards the system.
+fn exempt_from_memory_lock() -> bool {
+    let capable = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK));
+    let namespace = || std::fs::read_to_string("/proc/self/uid_map");
+    capable && namespace().map_or(true, |map| is_first_namespace(&map))
+}
+
+/// The first user namespace has every number, each as itself (user_namespaces(7)).
+fn is_first_namespace(uid_map: &str) -> bool {
+    uid_map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Says what an error of io_uring_setup(2) means.
@@ -148,6 +203,44 @@ mod tests {
         ] {
             let what = setup_refusal(&io::Error::from_raw_os_error(errno));
             assert!(what.contains(word), "{errno}: {what}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_namespace_is_exempt() {
+        assert!(is_first_namespace("         0          0 4294967295\n"));
+        for map in ["0 1000 1\n", "0 0 65536\n", "0 1000 1\n1 100000 65536\n", ""] {
+            assert!(!is_first_namespace(map), "{map}");
+        }
+    }
+
+    #[test]
+    fn without_memory_for_the_buffers_ring_both_are_what_is_needed() {
+        let options = Options { ring_entries: 1024, operations: 32_768, ..Options::default() };
+        let memory = BufferMemory {
+            base: std::ptr::null_mut(),
+            stride: 64,
+            count: 300,
+            bytes: 64,
+            ring: std::ptr::null_mut(),
+            ring_entries: 512,
+        };
+        let refusal = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            buffers_refusal(&options, &memory, error)
+        };
+        match refusal(libc::ENOMEM) {
+            CreateError::MemoryLock { needed, .. } => {
+                assert_eq!(needed, ring_bytes(&options) + 8192)
+            }
+            other => panic!("{other:?}"),
+        }
+        match refusal(libc::EINVAL) {
+            CreateError::Backend { what, error } => {
+                assert!(what.contains("PBUF_RING"));
+                assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "the kernel's answer is kept");
+            }
+            other => panic!("{other:?}"),
         }
     }
 

@@ -314,7 +314,7 @@ fn what_the_kernel_refuses_is_named() {
     for (call, errno, words) in [
         (libc::SYS_io_uring_setup, libc::EPERM, "kernel.io_uring_disabled"),
         (libc::SYS_io_uring_setup, libc::ENOSYS, "without io_uring"),
-        (libc::SYS_io_uring_setup, libc::ENOMEM, "RLIMIT_MEMLOCK"),
+        (libc::SYS_io_uring_setup, libc::ENOMEM, "locked memory"),
         (libc::SYS_io_uring_setup, libc::EINVAL, "DEFER_TASKRUN (Linux 6.1)"),
         (libc::SYS_io_uring_register, libc::EPERM, "io_uring_register refused"),
         (libc::SYS_io_uring_enter, libc::EPERM, "io_uring_enter was refused"),

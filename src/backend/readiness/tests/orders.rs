@@ -43,6 +43,46 @@ fn a_busy_stream_is_armed_once() {
     assert_eq!(bench.script.borrow().armed.len(), 1);
 }
 
+/// Two messages, told by one edge: each ends a receive, and the second is told by nothing.
+#[test]
+fn a_short_receive_of_what_is_no_tcp_is_followed_by_another() {
+    let (mut kinds, mut drained) = (Vec::new(), Vec::new());
+    for needs_in_vain in [false, true] {
+        let mut bench = Bench::new();
+        bench.script.borrow_mut().needs_in_vain = needs_in_vain;
+        let mut pipes = [0; 2];
+        // SAFETY: the kernel writes both numbers.
+        let made =
+            unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, pipes.as_mut_ptr()) };
+        assert_eq!(made, 0);
+        let [near, far] = pipes;
+        for message in [b"first", b"other"] {
+            // SAFETY: static memory.
+            assert_eq!(unsafe { descriptor::send_now(far, message.as_ptr(), 5) }, 5);
+        }
+        bench.queue(1, &receive(near, 64).0);
+        let found = bench.tell(bench.key(near), READ);
+        assert_eq!(one(bench.tick(&[found])).result, 5);
+        bench.queue(1, &receive(near, 64).0);
+        assert_eq!(one(bench.tick(&[])).result, 5, "nobody told again");
+        descriptor::close(far);
+        bench.engine.release(near);
+
+        // TCP, where the selector tells, spares the receive in vain.
+        let (near, mut far) = pair();
+        far.write_all(b"all").unwrap();
+        wait_unread(near.as_raw_fd(), 3);
+        bench.queue(1, &receive(near.as_raw_fd(), 64).0);
+        let found = bench.tell(bench.key(near.as_raw_fd()), READ);
+        assert_eq!(one(bench.tick(&[found])).result, 3);
+        let row = bench.engine.rows.find(near.as_raw_fd()).unwrap();
+        kinds.push(bench.engine.rows.get(row).short_drains);
+        drained.push(bench.engine.rows.get(row).ready & READ == 0);
+    }
+    assert_eq!(kinds, [Some(true), Some(false)]);
+    assert_eq!(drained, [true, false]);
+}
+
 #[test]
 fn what_a_full_buffer_leaves_is_received_without_being_told_again() {
     let (near, mut far) = pair();

@@ -1,6 +1,7 @@
 //! Requests of every kind, and waits.
 
 use super::*;
+use crate::backend::readiness::requests::Chain;
 
 #[test]
 fn without_a_buffer_a_receive_says_so_and_the_bytes_stay() {
@@ -65,32 +66,98 @@ fn a_poll_is_not_answered_by_what_is_known_but_by_how_things_are() {
     assert_eq!(one(bench.tick(&[found])).token, token(2));
 }
 
+/// What was told while nobody waited is used up by receives and sends at once, and by those that wait in
+/// front of the poll.
 #[test]
-fn a_listener_is_nonblocking_from_its_first_accept_until_it_leaves() {
+fn a_poll_is_not_answered_by_what_was_told_and_used_up_since() {
+    let (near, mut far) = pair();
+    let fd = near.as_raw_fd();
+    let mut bench = Bench::new();
+    bench.provide_all();
+    bench.queue(1, &picked(fd));
+    bench.queue(2, &poll(fd, Interest::Writable));
+    let key = bench.key(fd);
+    assert!(bench.engine.cancel(token(1)) && bench.engine.cancel(token(2)));
+    bench.answers();
+    far.write_all(b"x").unwrap();
+    wait_unread(fd, 1);
+    let found = bench.tell(key, READ | WRITE);
+    assert!(bench.tick(&[found]).is_empty(), "nobody waits");
+    let (Request::Receive { pointer, .. }, _) = receive(fd, 1) else { unreachable!() };
+    let now = Request::Receive { fd, pointer, length: 1, now: true };
+    assert_eq!(bench.submit(1, &now), Submission::Done(1));
+    fill(fd);
+    bench.queue(1, &poll(fd, Interest::Readable));
+    bench.queue(2, &poll(fd, Interest::Writable));
+    assert!(bench.tick(&[]).is_empty(), "ready in vain");
+    assert!(bench.engine.cancel(token(1)) && bench.engine.cancel(token(2)));
+    bench.answers();
+
+    far.write_all(b"y").unwrap();
+    wait_unread(fd, 1);
+    bench.queue(1, &receive(fd, 1).0);
+    bench.queue(2, &poll(fd, Interest::Readable));
+    let found = bench.tell(key, READ);
+    assert_eq!(one(bench.tick(&[found])).token, token(1), "the poll came too late");
+}
+
+#[test]
+fn a_listener_is_nonblocking_when_it_accepts_until_it_leaves() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let fd = listener.as_raw_fd();
-    let blocking = || {
-        // SAFETY: no memory is passed.
-        unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_NONBLOCK == 0 }
-    };
     let mut bench = Bench::new();
     let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
     bench.queue(1, &Request::Accept { fd, address: peer });
-    assert!(!blocking());
     let key = bench.key(fd);
     let found = bench.tell(key, READ);
     assert!(bench.tick(&[found]).is_empty(), "nobody is there, and it does not wait");
+    assert!(!is_blocking(fd));
     let client = TcpStream::connect(address).unwrap();
     let accepted = one(bench.tick(&[found])).result;
     assert!(accepted >= 0);
-    // SAFETY: the kernel wrote the address; no memory is passed to fcntl.
-    let (from, flags) = unsafe { ((*peer).decode(), libc::fcntl(accepted, libc::F_GETFL)) };
+    // SAFETY: the kernel wrote the address.
+    let from = unsafe { (*peer).decode() };
     assert_eq!(from.unwrap(), client.local_addr().unwrap());
-    assert_eq!(flags & libc::O_NONBLOCK, 0, "a connection blocks");
+    assert!(is_blocking(accepted), "a connection blocks");
     bench.engine.forget(fd, None);
-    assert!(blocking() && bench.script.borrow().disarmed == [fd]);
+    assert!(is_blocking(fd) && bench.script.borrow().disarmed == [fd]);
     bench.engine.release(accepted);
+}
+
+/// A second row of one open file, and a duplicate in std's hands that makes all of them blocking.
+#[test]
+fn a_listener_that_a_duplicate_made_blocking_does_not_block_the_engine() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let twin = listener.try_clone().unwrap();
+    let mut bench = Bench::new();
+    let mut found = Vec::new();
+    for (index, fd) in [(1, listener.as_raw_fd()), (2, twin.as_raw_fd())] {
+        let address = Box::leak(Box::new(RawAddress::EMPTY));
+        bench.queue(index, &Request::Accept { fd, address });
+        found.push(bench.tell(bench.key(fd), READ));
+    }
+    assert!(bench.tick(&found).is_empty());
+    listener.set_nonblocking(false).unwrap();
+    // Ends an accept that waits, so that this fails and does not hang.
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let rescue = std::thread::spawn(move || {
+        let late = stopped.recv_timeout(std::time::Duration::from_secs(5)).is_err();
+        (late, late.then(|| (TcpStream::connect(address), TcpStream::connect(address))))
+    });
+    let answers = bench.tick(&found);
+    let _ = stop.send(());
+    assert!(!rescue.join().unwrap().0, "an accept waited");
+    assert!(answers.is_empty());
+    // The twin leaves, and is blocking as promised; the first row goes on.
+    assert!(bench.engine.cancel(token(2)));
+    bench.answers();
+    bench.engine.forget(twin.as_raw_fd(), None);
+    let _client = TcpStream::connect(address).unwrap();
+    let accepted = one(bench.tick(&found[..1]));
+    assert!(accepted.token == token(1) && accepted.result >= 0);
+    bench.engine.release(accepted.result);
 }
 
 #[test]
@@ -114,9 +181,25 @@ fn a_connect_waits_through_readiness_told_in_vain() {
     assert!(bench.tick(&[found]).is_empty(), "it goes on");
     assert!(bench.engine.cancel(token(1)));
     assert_eq!(one(bench.tick(&[found])).result, -libc::ECANCELED);
-    // SAFETY: no memory is passed.
-    assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NONBLOCK, 0);
+    assert!(is_blocking(fd));
     bench.engine.release(fd);
+}
+
+/// The result of a connect to that address, and the stream.
+fn connect(bench: &mut Bench, to: std::net::SocketAddr) -> (i32, RawFd) {
+    let open = Control::OpenStream { family_of: to };
+    let Reply::Opened(fd) = bench.engine.control(&open).unwrap() else { panic!("opened") };
+    let address: *const RawAddress = Box::leak(Box::new(RawAddress::encode(to)));
+    let result = match bench.submit(1, &Request::Connect { fd, address }) {
+        Submission::Done(result) => result,
+        Submission::Queued => {
+            let found = bench.tell(bench.key(fd), WRITE);
+            while !descriptor::is_ready(fd, Interest::Writable) {}
+            one(bench.tick(&[found])).result
+        }
+        Submission::Full => panic!("full"),
+    };
+    (result, fd)
 }
 
 #[test]
@@ -125,23 +208,44 @@ fn a_connect_ends_as_the_kernel_says_and_leaves_the_stream_blocking() {
     let address = listener.local_addr().unwrap();
     let mut bench = Bench::new();
     for (to, expected) in [(address, 0), ("127.0.0.1:1".parse().unwrap(), -libc::ECONNREFUSED)] {
-        let open = Control::OpenStream { family_of: to };
-        let Reply::Opened(fd) = bench.engine.control(&open).unwrap() else { panic!("opened") };
-        let name: *const RawAddress = Box::leak(Box::new(RawAddress::encode(to)));
-        let result = match bench.submit(1, &Request::Connect { fd, address: name }) {
-            Submission::Done(result) => result,
-            Submission::Queued => {
-                let found = bench.tell(bench.key(fd), WRITE);
-                while !descriptor::is_ready(fd, Interest::Writable) {}
-                one(bench.tick(&[found])).result
-            }
-            Submission::Full => panic!("full"),
-        };
+        let (result, fd) = connect(&mut bench, to);
         assert_eq!(result, expected);
-        // SAFETY: no memory is passed.
-        assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NONBLOCK, 0);
+        assert!(is_blocking(fd));
         bench.engine.release(fd);
     }
+}
+
+/// As on macOS: whichever way a stream comes, it is nonblocking until it leaves.
+#[test]
+fn where_sends_may_wait_a_stream_is_nonblocking_as_long_as_it_is_the_loop_s() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut bench = Bench::new();
+    bench.script.borrow_mut().sends_may_wait = true;
+    let (result, connected) = connect(&mut bench, address);
+    assert_eq!(result, 0);
+    let (refused, other) = connect(&mut bench, "127.0.0.1:1".parse().unwrap());
+    assert_eq!(refused, -libc::ECONNREFUSED);
+    let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
+    bench.queue(1, &Request::Accept { fd: listener.as_raw_fd(), address: peer });
+    let found = bench.tell(bench.key(listener.as_raw_fd()), READ);
+    let accepted = one(bench.tick(&[found])).result;
+    let (from_std, _far) = pair();
+    let adopted = from_std.into_raw_fd();
+    bench.engine.adopt(adopted);
+    let all = [connected, other, accepted, adopted];
+    assert_eq!(all.map(is_blocking), [false; 4]);
+    let Reply::Opened(heir) = bench.engine.control(&Control::Duplicate(adopted)).unwrap() else {
+        panic!("opened")
+    };
+    bench.engine.forget(adopted, Some(heir));
+    assert!(!is_blocking(heir), "it is the loop's still");
+    for fd in [connected, other, accepted, heir] {
+        bench.engine.forget(fd, None);
+        assert!(is_blocking(fd));
+        descriptor::close(fd);
+    }
+    descriptor::close(adopted);
 }
 
 #[test]
@@ -236,4 +340,32 @@ fn three_hundred_descriptors_are_found_by_their_numbers() {
     for (n, (&fd, &row)) in numbers.iter().zip(&taken).enumerate() {
         assert_eq!(rows.find(fd), (n % 2 == 1).then_some(row));
     }
+}
+
+/// The loop's indices are shared with its timers, so the first request may have the last of them.
+#[test]
+fn a_high_index_writes_its_own_rows_and_none_below() {
+    const TOKENS: u32 = 10_001;
+    let mut plan = Plan::default();
+    Requests::plan(&mut plan, TOKENS);
+    let mut arena = Arena::new(plan.bytes()).unwrap();
+    let mut requests = Requests::new(&mut arena, TOKENS);
+    let mut chain = Chain::EMPTY;
+    assert_eq!(requests.find(token(10_000)), None);
+    let mut places = Vec::new();
+    for (count, index) in [(1, 10_000), (1, 9_999), (2, 0), (2, 63), (3, 64)] {
+        let place = requests.put(token(index), Request::Nop, [0, 0], &mut chain);
+        assert!(requests.written() <= count * 64, "index {index} wrote {}", requests.written());
+        assert_eq!(requests.find(token(index)), Some((place, true)));
+        assert!(!places.contains(&place));
+        places.push(place);
+    }
+    assert_eq!(requests.find(token(1)), None);
+    assert_eq!(requests.find(token(5_000)), None);
+    for (place, index) in places.into_iter().zip([10_000, 9_999, 0, 63, 64]) {
+        requests.answer(&mut chain, place, Answer::last(index));
+        let (completion, _) = requests.take_answer().unwrap();
+        assert_eq!((completion.token, completion.result), (token(index as u32), index));
+    }
+    assert!(chain.is_empty());
 }
