@@ -24,14 +24,18 @@ scenarios! {
     4 close "a peer that takes nothing is reset at the bound, and counted" => at_the_bound;
     4 close "a stream that lingers for no time is reset" => no_linger;
     4 accept "a listener's close leaves its accepted connections open" => listener_close;
-    1 close receive accept poll "a close ends what waits on its descriptor, each once" => ends_waiting;
-    1 close connect send "a connect that is in flight ends when its descriptor is closed" => ends_connect;
+    1 close receive accept poll
+        "a close ends what waits on its descriptor, each once" => ends_waiting;
+    1 close connect send
+        "a connect that is in flight ends when its descriptor is closed" => ends_connect;
     2 close send "a close stays behind the sends before it" => behind_sends;
-    1 close receive send shutdown poll control "a closed descriptor refuses everything, and its successor is another" => stale;
+    1 close receive send shutdown poll control
+        "a closed descriptor refuses everything, and its successor is another" => stale;
     1 close "a descriptor is closed once" => closed_once;
     1 close "a descriptor that is given up stays open" => given_up;
     1 close "a duplicate is the same stream, and the first close of the two ends it" => duplicate;
-    9 close receive "a descriptor closed behind the loop's back harms nothing else" => behind_the_back;
+    9 close receive
+        "a descriptor closed behind the loop's back harms nothing else" => behind_the_back;
     6 close "a close is never refused" => never_refused;
 }
 

@@ -11,10 +11,12 @@ use crate::allocations::allocations;
 use crate::rig::*;
 
 scenarios! {
-    6 runtime nop receive send timer "a loop allocates nothing after its start" => loop_allocates_nothing;
+    6 runtime nop receive send timer
+        "a loop allocates nothing after its start" => loop_allocates_nothing;
     6 receive read_exact send "a warm echo allocates nothing a request" => echo_allocates_nothing;
     6 accept close task "connections come and go without an allocation" => accepts_allocate_nothing;
-    6 read_buf ready write_owned "leases, readiness and owned writes allocate nothing" => leases_allocate_nothing;
+    6 read_buf ready write_owned
+        "leases, readiness and owned writes allocate nothing" => leases_allocate_nothing;
     6 timer "sleeps and timeouts allocate nothing" => timers_allocate_nothing;
     6 task "warm tasks of a cell's size allocate nothing" => tasks_allocate_nothing;
     6 wake "wakes of the loop allocate nothing" => wakes_allocate_nothing;

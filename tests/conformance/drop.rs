@@ -37,12 +37,16 @@ scenarios! {
     4 task ready "an aborted task drops its future, and the stream goes on" => aborted;
     3 receive "a forgotten read writes into no memory of the program's" => forgotten_reads;
     3 accept "a forgotten accept harms nothing" => forgotten_accept;
-    3 write_owned "a forgotten write of an owned buffer keeps it until it is sent" => forgotten_write;
+    3 write_owned
+        "a forgotten write of an owned buffer keeps it until it is sent" => forgotten_write;
     3 read_buf "a lease outlives its stream and its runtime" => lease;
-    3 runtime accept receive read_exact write_owned ready connect timer "a runtime ends with everything in flight, and leaks nothing" => everything;
+    3 runtime accept receive read_exact write_owned ready connect timer
+        "a runtime ends with everything in flight, and leaks nothing" => everything;
     3 runtime "a runtime ends with a full submission ring, and leaks nothing" => full_ring;
-    3 runtime accept receive send poll timer write_owned "a loop that is drained is as new" => drained;
-    3 runtime accept receive send poll timer write_owned "a loop that is dropped with operations in flight ends them first" => loop_dropped;
+    3 runtime accept receive send poll timer write_owned
+        "a loop that is drained is as new" => drained;
+    3 runtime accept receive send poll timer write_owned
+        "a loop that is dropped with operations in flight ends them first" => loop_dropped;
     3 runtime "tasks are dropped once, inside their runtime" => tasks_dropped;
     3 write_owned "buffers left to the loop are freed at their final event" => abandoned;
     3 connect "a runtime ends while it connects, and closes the descriptor" => connecting;

@@ -14,13 +14,15 @@ use crate::tcp::scratch_file;
 scenarios! {
     1 nop "a nop has one final event" => nop;
     1 accept "an accept has one final event" => accept;
-    1 accept "a multishot accept has an event for each connection, and then its final one" => accept_many;
+    1 accept
+        "a multishot accept has an event for each connection, and then its final one" => accept_many;
     1 connect "a connect has one final event, made or refused" => connects;
     1 receive "a receive into memory has one final event" => receives;
     1 receive "a receive into a picked buffer has one final event" => receive_picked;
     1 receive "a receive into a buffer of its own has one final event" => receive_owned;
     1 receive "a receive into the rest of a held buffer has one final event" => receive_rest;
-    1 receive "a multishot receive has an event for each arrival, and then its final one" => receive_many;
+    1 receive
+        "a multishot receive has an event for each arrival, and then its final one" => receive_many;
     1 receive "a multishot receive goes on through a shortage of buffers" => receive_short;
     1 receive "a receive that fails has one final event" => receive_fails;
     1 send "a send has one final event, also where the socket was full" => sends;
@@ -35,7 +37,8 @@ scenarios! {
     1 timer "a repeating timer has an event a period, and then its final one" => repeating;
     1 send vectored receive "calls answered at once have one result and take no slot" => at_once;
     1 nop "four thousand operations on a ring of eight have one final event each" => many;
-    1 nop timer shutdown "events that find no room come with the next tick, each once" => little_room;
+    1 nop timer shutdown
+        "events that find no room come with the next tick, each once" => little_room;
     1 wake "a wake ends a wait and is no event" => wake;
 }
 

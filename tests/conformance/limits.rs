@@ -17,10 +17,14 @@ use rotor::{
 use crate::rig::*;
 
 scenarios! {
-    6 nop accept connect receive send write_owned poll shutdown "operations that are full refuse each kind, and lose no buffer" => operations_full;
-    6 receive read_exact read_buf ready send accept "calls that find no operation are refused with words, and go on later" => calls_refused;
-    6 control connect accept file "descriptors that are full refuse each way to open one" => sockets_full;
-    6 accept "an accept takes its row first, and a full table leaves the backlog alone" => accept_waits;
+    6 nop accept connect receive send write_owned poll shutdown
+        "operations that are full refuse each kind, and lose no buffer" => operations_full;
+    6 receive read_exact read_buf ready send accept
+        "calls that find no operation are refused with words, and go on later" => calls_refused;
+    6 control connect accept file
+        "descriptors that are full refuse each way to open one" => sockets_full;
+    6 accept
+        "an accept takes its row first, and a full table leaves the backlog alone" => accept_waits;
     6 accept "a full server takes clients as places become free" => admits;
     6 accept "without a task's cell nobody is accepted" => admits_by_task;
     6 accept "an accept without a free descriptor says so once, and goes on" => no_descriptor;
@@ -35,7 +39,8 @@ scenarios! {
     6 connect "a connect that finds no operation leaves nothing open" => connect_refused;
     6 write_owned "a buffer that finds no operation comes back" => buffer_comes_back;
     6 runtime "options that no loop can have are refused with words" => options_refused;
-    6 runtime "memory that is too small is refused with words, and enough is enough" => memory_given;
+    6 runtime
+        "memory that is too small is refused with words, and enough is enough" => memory_given;
     6 runtime "memory is reserved at once and touched as it is used" => memory_touched;
     6 runtime "statistics say the most that was in use" => high_water;
 }

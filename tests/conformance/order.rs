@@ -13,17 +13,22 @@ use crate::rig::*;
 
 scenarios! {
     2 send "sixteen sends on a full socket arrive in order" => sixteen_sends;
-    2 write_owned close "sixteen sends of buffers of their own arrive in order, before a close" => sixteen_owned;
+    2 write_owned close
+        "sixteen sends of buffers of their own arrive in order, before a close" => sixteen_owned;
     2 send write_owned vectored "sends of every kind keep their order" => kinds_of_send;
     2 shutdown send "a shutdown stays behind the sends before it" => shutdown_last;
-    2 connect send shutdown "sends before the connection is made follow it in order" => before_the_connection;
-    2 receive "receives of every kind get the bytes in the order in which they came" => kinds_of_receive;
+    2 connect send shutdown
+        "sends before the connection is made follow it in order" => before_the_connection;
+    2 receive
+        "receives of every kind get the bytes in the order in which they came" => kinds_of_receive;
     2 receive "a hundred receives of a byte each end in order" => hundred_receives;
     2 accept "accepts get the connections in the order in which they came" => accepts;
     2 poll receive "a poll is not behind a receive that waits" => poll_beside_receive;
     2 send receive "sends and receives of a stream do not wait for each other" => directions;
-    2 receive read_exact read_buf ready "reads of every kind, mixed and dropped, keep the bytes' order" => kinds_of_read;
-    2 write_owned send vectored shutdown "writes of every kind stay behind what was queued before them" => writes_behind;
+    2 receive read_exact read_buf ready
+        "reads of every kind, mixed and dropped, keep the bytes' order" => kinds_of_read;
+    2 write_owned send vectored shutdown
+        "writes of every kind stay behind what was queued before them" => writes_behind;
     2 accept "tasks that accept are served in the order in which they asked" => accepting_tasks;
     7 timer "timers fire by deadline, and then in the order of arming" => timers;
     7 nop timer shutdown receive close "the same program gives the same events twice" => twice;

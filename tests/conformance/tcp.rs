@@ -16,12 +16,14 @@ use crate::scenario::Outcome;
 
 scenarios! {
     8 runtime "the backend says which it is, and a later choice of another is refused" => choice;
-    8 control connect accept poll vectored receive shutdown close "a loop connects, talks, polls, shuts down and closes" => a_loop_talks;
+    8 control connect accept poll vectored receive shutdown close
+        "a loop connects, talks, polls, shuts down and closes" => a_loop_talks;
     8 connect "a connect that nobody listens for is refused" => refused_connect;
     8 connect "streams and listeners know both addresses" => addresses;
     8 connect "the second loopback carries a stream" => second_loopback;
     8 connect "a connect with a bound gives up in time" => bounded_connect;
-    8 accept "a connection that is reset before it is accepted is accepted and says so" => reset_in_backlog;
+    8 accept
+        "a connection that is reset before it is accepted is accepted and says so" => reset_in_backlog;
     8 receive "an echo returns every byte, of messages of all lengths" => echo;
     8 receive ready read_buf "the end of a stream is read again and again" => the_end;
     8 receive "a reset is told once, after the bytes before it" => reset_after_bytes;
@@ -31,8 +33,10 @@ scenarios! {
     8 ready "an attempt never waits, and readable is ready when a read is" => attempts;
     8 ready "a full stream is not writable until its peer reads" => writable;
     8 ready "a peek leaves what it sees, and its error, to the read" => peek;
-    8 send receive read_exact vectored write_owned ready "calls with nothing to move are over at once" => nothing_to_move;
-    8 send vectored write_owned ready "a write to a peer that has left is a broken pipe and no signal" => broken_pipe;
+    8 send receive read_exact vectored write_owned ready
+        "calls with nothing to move are over at once" => nothing_to_move;
+    8 send vectored write_owned ready
+        "a write to a peer that has left is a broken pipe and no signal" => broken_pipe;
     8 send "a write that waits learns that its peer has left" => pending_write;
     8 vectored "vectored calls keep the order of their pieces" => vectored;
     8 write_owned "owned buffers of every kind come back the same" => owned;
@@ -125,13 +129,13 @@ fn second_loopback() -> Outcome {
     }
     run(async {
         let listener = TcpListener::bind("[::1]:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
         let (mut server, peer) = listener.accept().await.unwrap();
-        assert!(peer.is_ipv6());
-        client.write_all(b"six").await.unwrap();
-        let mut three = [0; 3];
-        server.read_exact(&mut three).await.unwrap();
-        assert_eq!(&three, b"six");
+        assert!(address.is_ipv6() && peer == client.local_addr().unwrap());
+        client.write_all(pattern(0, 50_000)).await.unwrap();
+        client.shutdown().await.unwrap();
+        assert_same(&read_to_end(&mut server).await, pattern(0, 50_000));
     });
     ().into()
 }
@@ -551,6 +555,16 @@ fn files() -> Outcome {
             content[(offset as usize).min(1500)..][..count as usize]
         );
     }
+    // The same from and into the program's own memory.
+    // SAFETY: the bytes are static.
+    let write = unsafe { Operation::write_at(descriptor, b"hello".as_ptr(), 5, 10) };
+    assert_eq!(finish(&mut event_loop, write).result().unwrap(), 5);
+    let memory = leaked(8).as_mut_ptr();
+    // SAFETY: the memory is never freed, and looked at after the final event.
+    let read = unsafe { Operation::read_at(descriptor, memory, 8, 8) };
+    assert_eq!(finish(&mut event_loop, read).result().unwrap(), 8);
+    // SAFETY: as above; nobody writes it any more.
+    assert_eq!(unsafe { std::slice::from_raw_parts(memory, 8) }, b"\0\0hello\0");
     assert_idle(&mut event_loop);
     ().into()
 }

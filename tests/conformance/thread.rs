@@ -21,10 +21,13 @@ scenarios! {
     9 runtime "a child made by fork is refused by name, and the parent goes on" => fork;
     9 runtime "block_on inside block_on panics, and the outer one goes on" => nested;
     9 runtime "a call outside a runtime panics by name" => outside;
-    9 control close receive send shutdown write_owned "descriptors of another loop are refused" => foreign_descriptors;
+    9 control close receive send shutdown write_owned
+        "descriptors of another loop are refused" => foreign_descriptors;
     9 control receive "handles and buffers of another loop are nobody's" => foreign_handles;
-    9 receive send "a stream under another runtime stops by name, and harms neither" => other_runtime;
-    9 receive read_exact ready send write_owned shutdown accept control "what outlives its runtime answers with an error" => outlives;
+    9 receive send
+        "a stream under another runtime stops by name, and harms neither" => other_runtime;
+    9 receive read_exact ready send write_owned shutdown accept control
+        "what outlives its runtime answers with an error" => outlives;
     9 close "a stream dropped under another runtime is closed by its own" => dropped_elsewhere;
     9 task "a panic stays in its task" => panics;
     9 close task "foreign code runs while nothing of the loop is borrowed" => destructors;

@@ -14,7 +14,7 @@ use rotor::{Event, Operation, Wait};
 use crate::rig::*;
 
 scenarios! {
-    9 wake "a wake from a thread ends a wait for ever, two hundred times" => two_hundred;
+    9 wake "a wake from a thread ends a wait for ever, two thousand times" => two_thousand;
     9 wake "a wake before the wait is not lost" => before_the_wait;
     9 wake "many wakes before a wait end it once" => many_before;
     9 wake "a loop's waker works when the loop is gone" => after_the_loop;
@@ -29,12 +29,12 @@ scenarios! {
     10 wake "a thread that never stops waking leaves the others their share" => flood;
 }
 
-fn two_hundred() -> String {
+fn two_thousand() -> String {
     let mut event_loop = small_loop();
     let wake = event_loop.waker();
     let (ask, asked) = channel::<()>();
     let waking = thread::spawn(move || asked.iter().for_each(|()| wake()));
-    for _ in 0..200 {
+    for _ in 0..2000 {
         ask.send(()).unwrap();
         assert_eq!(event_loop.tick(&mut [Event::EMPTY; 4], Wait::Forever).unwrap(), 0);
     }
