@@ -98,35 +98,6 @@ async fn accept_many(count: usize) -> (Vec<Client>, Vec<TcpStream>) {
     (peers, streams)
 }
 
-#[test]
-fn a_silent_stream_does_not_keep_the_only_buffer_from_one_with_bytes() {
-    let _watched = watched();
-    let runtime = Builder::new().buffers(1).buffer_bytes(64).sockets(16).build().unwrap();
-    runtime.block_on(async {
-        let (mut peers, mut streams) = accept_many(3).await;
-        peers[0].write_all(b"ab").unwrap();
-        let mut byte = [0; 1];
-        // One byte stays in hand, and with it the only buffer.
-        streams[0].read(&mut byte).await.unwrap();
-        let read = |mut stream: TcpStream| {
-            rotor::spawn(async move { stream.read(&mut [0; 8]).await.unwrap() })
-        };
-        let speaks = read(streams.pop().unwrap());
-        let silent = read(streams.pop().unwrap());
-        if backend::is_uring() {
-            let starved = || runtime.statistics().event_loop.starved >= 2;
-            eventually("two receives wait for the buffer", starved).await;
-        } else {
-            // Elsewhere a silent receive has not asked for a buffer yet.
-            sleep(5 * MILLISECOND).await;
-        }
-        streams[0].read(&mut byte).await.unwrap();
-        peers[2].write_all(b"hello").unwrap();
-        assert_eq!(timeout(PATIENCE, speaks).await.expect("it hangs").unwrap(), 5);
-        silent.abort();
-    });
-}
-
 /// An echo of two bytes that thinks for a while with half of a message read.
 async fn echo_slowly(mut stream: TcpStream) {
     let mut message = [0; 2];
@@ -335,68 +306,6 @@ fn a_watcher_whose_waker_panics_does_not_keep_others_from_their_wakes() {
     assert_eq!(words_of(&*panic), "a waker panics");
     assert_eq!(counts.0.load(Ordering::SeqCst), 1);
     drop((first, second));
-}
-
-#[test]
-fn a_descriptor_is_given_up_once_nothing_is_in_flight_on_it() {
-    let _watched = watched();
-    let mut event_loop = Loop::new(&small()).unwrap();
-    let listener = PlainListener::bind(ANY_PORT).unwrap();
-    let _client = connect(listener.local_addr().unwrap());
-    let near = OwnedFd::from(listener.accept().unwrap().0);
-    let socket = event_loop.adopt(near, DescriptorKind::Stream).unwrap();
-    let fd = event_loop.raw_fd(socket).unwrap();
-    event_loop.submit(Operation::receive_picked(socket), 1).unwrap();
-    event_loop.submit(Operation::receive_picked(socket), 2).unwrap();
-    assert!(event_loop.give_up(socket).is_none(), "in flight");
-    assert!(event_loop.cancel_waiting(socket));
-    let mut events = [Event::EMPTY; 8];
-    let mut ended = 0;
-    while ended < 2 {
-        let count = event_loop.tick(&mut events, Wait::Forever).unwrap();
-        assert!(events[..count].iter().all(Event::is_canceled));
-        ended += count;
-    }
-    let given = event_loop.give_up(socket).unwrap();
-    assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&given), fd);
-    assert!(event_loop.raw_fd(socket).is_none() && !event_loop.cancel_waiting(socket));
-    assert!(event_loop.give_up(socket).is_none());
-    assert_eq!(event_loop.statistics().sockets.now, 0);
-}
-
-#[test]
-fn a_duplicate_is_the_same_stream_and_the_first_close_of_the_two_ends_it() {
-    let _watched = watched();
-    for first in [0, 1] {
-        let mut event_loop = Loop::new(&Options { sockets: 2, ..small() }).unwrap();
-        let listener = PlainListener::bind(ANY_PORT).unwrap();
-        let mut peer = connect(listener.local_addr().unwrap());
-        let ours = OwnedFd::from(listener.accept().unwrap().0);
-        let socket = event_loop.adopt(ours, DescriptorKind::Stream).unwrap();
-        let duplicate = Control::Duplicate(socket);
-        let Reply::Opened(twin) = event_loop.control(duplicate).unwrap() else {
-            panic!("a duplicate opens something");
-        };
-        assert_ne!(event_loop.raw_fd(twin).unwrap(), event_loop.raw_fd(socket).unwrap());
-        let refused = event_loop.control(duplicate).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::QuotaExceeded, "{refused}");
-        assert_eq!(event_loop.send_now(socket, b"ab").unwrap(), 2);
-        assert_eq!(event_loop.send_now(twin, b"cd").unwrap(), 2);
-        let pair = [socket, twin];
-        event_loop.submit(Operation::close(pair[first]), 1).unwrap();
-        let mut events = [Event::EMPTY; 4];
-        while event_loop.tick(&mut events, Wait::Forever).unwrap() == 0 {}
-        let mut received = Vec::new();
-        peer.read_to_end(&mut received).unwrap();
-        assert_eq!(received, b"abcd");
-        // The other is open still, and has its own number.
-        peer.write_all(b"e").unwrap();
-        let mut byte = [0];
-        while event_loop.receive_now(pair[1 - first], &mut byte).is_err() {
-            thread::sleep(MILLISECOND);
-        }
-        assert_eq!(&byte, b"e");
-    }
 }
 
 /// Reads until the peer ends, having first let it close. Gives how many bytes came.

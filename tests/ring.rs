@@ -1,20 +1,19 @@
-//! The loop on the system's backend, mostly a real io_uring: small rings, full rings, storms of cancels, and every operation once.
+//! The loop on the system's backend, mostly a real io_uring: small rings, full rings and storms of cancels.
 
 #[path = "support/backend.rs"]
 mod backend;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use rotor::runtime::{Builder, CreateError, File, Options, Runtime};
+use rotor::runtime::{File, Options, Runtime};
 use rotor::{
-    Control, Descriptor, DescriptorKind, Event, EventKind, Handle, Interest, Loop, Operation,
-    OwnedOperation, Reply, Statistics, SubmitError, Wait,
+    Descriptor, DescriptorKind, Event, Handle, Loop, Operation, OwnedOperation, Statistics,
+    SubmitError, Wait,
 };
 
 /// Nothing here takes a second on an idle machine; after this long something was lost.
@@ -48,15 +47,6 @@ fn gather(event_loop: &mut Loop, count: usize) -> Vec<Event> {
     gathered
 }
 
-/// The one event of an operation.
-#[track_caller]
-fn finish(event_loop: &mut Loop, operation: Operation) -> Event {
-    event_loop.submit(operation, 77).unwrap();
-    let events = gather(event_loop, 1);
-    assert_eq!((events.len(), events[0].user_data(), events[0].more()), (1, 77, false));
-    events[0]
-}
-
 /// Ticks until no operation is left, and asserts that none leaves an event behind.
 #[track_caller]
 fn assert_idle(event_loop: &mut Loop) {
@@ -66,27 +56,6 @@ fn assert_idle(event_loop: &mut Loop) {
     }
     let statistics = event_loop.statistics();
     assert_eq!((statistics.operations.now, statistics.stale_completions), (0, 0));
-}
-
-fn opened(reply: Reply<Descriptor>) -> Descriptor {
-    match reply {
-        Reply::Opened(descriptor) => descriptor,
-        Reply::Done
-        | Reply::Address(_)
-        | Reply::Count(_)
-        | Reply::Flag(_)
-        | Reply::Option(_)
-        | Reply::Error(_) => panic!("{reply:?}"),
-    }
-}
-
-fn listener(event_loop: &mut Loop) -> (Descriptor, SocketAddr) {
-    let address = (Ipv4Addr::LOCALHOST, 0).into();
-    let listener = opened(event_loop.control(Control::Listen { address, backlog: 64 }).unwrap());
-    match event_loop.control(Control::LocalAddress(listener)).unwrap() {
-        Reply::Address(address) => (listener, address),
-        reply => panic!("{reply:?}"),
-    }
 }
 
 /// A connection: one end the loop's, one end the test's.
@@ -140,21 +109,6 @@ fn a_ring_of_8_entries_carries_4096_nops_at_once() {
     assert_eq!(statistics.operations.high, 4096);
     let full = statistics.backend.overflows > 0;
     assert!(full || !backend::is_uring(), "the queue of completions was full too");
-}
-
-/// A thread can register 16 rings with the kernel; the others do without.
-#[test]
-fn twenty_loops_live_on_one_thread() {
-    let mut loops: Vec<Loop> = (0..20).map(|_| Loop::new(&small()).unwrap()).collect();
-    for _ in 0..3 {
-        for event_loop in &mut loops {
-            assert_eq!(finish(event_loop, Operation::nop()).result().unwrap(), 0);
-        }
-    }
-    loops.drain(5..15);
-    for event_loop in &mut loops {
-        assert_eq!(finish(event_loop, Operation::nop()).result().unwrap(), 0);
-    }
 }
 
 /// A quarter each of nops, file reads, sends and receives, all in flight or queued together. The
@@ -324,57 +278,6 @@ fn take_bytes(event_loop: &mut Loop, event: &Event, received: &mut [Vec<u8>]) {
     }
 }
 
-#[test]
-fn a_multishot_accept_brings_every_connection_and_the_peers_address() {
-    let mut event_loop = Loop::new(&small()).unwrap();
-    let (listening, address) = listener(&mut event_loop);
-    let accept = event_loop.submit(Operation::accept_multishot(listening), 1).unwrap();
-    let peers: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let events = gather(&mut event_loop, 50);
-    for (event, peer) in events.iter().zip(&peers) {
-        assert!(event.more() && event.kind() == EventKind::Accept);
-        let from = event_loop.peer_address(event.descriptor().unwrap());
-        assert_eq!(from, Some(peer.local_addr().unwrap()), "in the order they came");
-    }
-    assert!(event_loop.cancel(accept));
-    let end = gather(&mut event_loop, 1)[0];
-    assert!(end.is_canceled() && !end.more());
-    for event in &events {
-        event_loop.submit(Operation::close(event.descriptor().unwrap()), 2).unwrap();
-    }
-    gather(&mut event_loop, 50);
-    assert_idle(&mut event_loop);
-    assert_eq!(event_loop.statistics().sockets.now, 1);
-}
-
-#[test]
-fn a_multishot_receive_goes_on_through_a_shortage_of_buffers_to_the_end() {
-    let mut event_loop = Loop::new(&Options { buffers: 4, buffer_bytes: 100, ..small() }).unwrap();
-    let (descriptor, mut peer) = pair(&mut event_loop);
-    let sent: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
-    event_loop.submit(Operation::receive_multishot(descriptor), 0).unwrap();
-    peer.write_all(&sent).unwrap();
-    let mut received = vec![Vec::new()];
-    let mut held = Vec::new();
-    while received[0].len() < sent.len() {
-        let event = gather(&mut event_loop, 1)[0];
-        assert!(event.more());
-        held.push(event);
-        // Holds all but a few back, so that the receive meets an empty ring of buffers.
-        if held.len() >= 3 {
-            held.drain(..).for_each(|event| take_bytes(&mut event_loop, &event, &mut received));
-        }
-        if received[0].len() + held.len() * 100 >= sent.len() {
-            held.drain(..).for_each(|event| take_bytes(&mut event_loop, &event, &mut received));
-        }
-    }
-    assert_eq!(received[0], sent);
-    peer.shutdown(Shutdown::Write).unwrap();
-    let end = gather(&mut event_loop, 1)[0];
-    assert!(!end.more() && end.result().unwrap() == 0);
-    assert_idle(&mut event_loop);
-}
-
 /// A buffer must be the kernel's before its bytes come; where readiness is told, it need not be.
 #[test]
 fn a_silent_receive_keeps_a_buffer_from_the_others_on_io_uring_alone() {
@@ -399,216 +302,10 @@ fn a_silent_receive_keeps_a_buffer_from_the_others_on_io_uring_alone() {
     event_loop.return_buffer(came[0].buffer().unwrap());
     gather(&mut event_loop, 1);
 }
-
-#[test]
-fn a_loop_connects_talks_polls_shuts_down_and_closes() {
-    let mut event_loop = Loop::new(&small()).unwrap();
-    let (listening, address) = listener(&mut event_loop);
-    let client = opened(event_loop.control(Control::OpenStream { family_of: address }).unwrap());
-    event_loop.submit(Operation::connect(client, address), 1).unwrap();
-    event_loop.submit(Operation::accept(listening), 2).unwrap();
-    let events = gather(&mut event_loop, 2);
-    assert!(events.iter().all(|event| event.result().is_ok()));
-    let server = events.iter().find_map(Event::descriptor).unwrap();
-    assert_eq!(event_loop.peer_address(client), Some(address));
-
-    let writable = finish(&mut event_loop, Operation::poll(client, Interest::Writable));
-    assert_eq!(writable.result().unwrap(), 0);
-    event_loop.submit(Operation::poll(server, Interest::Readable), 3).unwrap();
-    let mut events = [Event::EMPTY; 4];
-    assert_eq!(event_loop.tick(&mut events, Wait::AtMost(Duration::from_millis(5))).unwrap(), 0);
-    static PIECES: [&[u8]; 3] = [b"one ", b"two ", b"three"];
-    let slices = PIECES.map(std::io::IoSlice::new);
-    // SAFETY: the slices live in this function and their bytes are static; `gather` waits for the
-    // final event.
-    let send = unsafe { Operation::send_vectored(client, slices.as_ptr().cast(), 3) };
-    event_loop.submit(send, 4).unwrap();
-    let mut seen: Vec<_> = gather(&mut event_loop, 2)
-        .iter()
-        .map(|event| (event.kind() == EventKind::Poll, event.result().unwrap()))
-        .collect();
-    seen.sort_unstable();
-    assert_eq!(seen, [(false, 13), (true, 0)]);
-
-    let mut bytes = [0; 64];
-    // SAFETY: the array outlives the operation, whose final event `finish` waits for.
-    let receive = unsafe { Operation::receive(server, bytes.as_mut_ptr(), bytes.len()) };
-    assert_eq!(finish(&mut event_loop, receive).result().unwrap(), 13);
-    assert_eq!(&bytes[..13], b"one two three");
-
-    let shutdown = finish(&mut event_loop, Operation::shutdown(client, Shutdown::Write));
-    assert_eq!(shutdown.result().unwrap(), 0);
-    let end = finish(&mut event_loop, Operation::receive_picked(server));
-    assert_eq!((end.result().unwrap(), end.buffer()), (0, None));
-    for descriptor in [server, client, listening] {
-        finish(&mut event_loop, Operation::close(descriptor)).result().unwrap();
-        assert_eq!(
-            event_loop.submit(Operation::receive_picked(descriptor), 9),
-            Err(SubmitError::Closed)
-        );
-    }
-    assert_eq!(event_loop.statistics().sockets.now, 0);
-    assert_idle(&mut event_loop);
-}
-
-#[test]
-fn a_connect_that_nobody_listens_for_is_refused() {
-    let mut event_loop = Loop::new(&small()).unwrap();
-    let (listening, address) = listener(&mut event_loop);
-    finish(&mut event_loop, Operation::close(listening)).result().unwrap();
-    let client = opened(event_loop.control(Control::OpenStream { family_of: address }).unwrap());
-    let refused = finish(&mut event_loop, Operation::connect(client, address));
-    assert_eq!(refused.result().unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
-}
-
-#[test]
-fn files_are_written_and_read_at_offsets() {
-    if backend::no_files() {
-        return;
-    }
-    let mut event_loop = Loop::new(&small()).unwrap();
-    let file = scratch_file();
-    let mirror = file.try_clone().unwrap();
-    let descriptor = event_loop.adopt(file.into(), DescriptorKind::File).unwrap();
-    for n in (0..100_u64).rev() {
-        let write = OwnedOperation::WriteAt { descriptor, offset: n * 1000 };
-        event_loop.submit_owned(write, vec![n as u8; 1000], n).unwrap();
-    }
-    for event in gather(&mut event_loop, 100) {
-        assert_eq!(event.result().unwrap(), 1000);
-        event_loop.abandon(event.orphan().unwrap());
-    }
-    let mut content = vec![0; 100_001];
-    assert_eq!(mirror.read_at(&mut content, 0).unwrap(), 100_000);
-    assert!((0..100_000).all(|at| content[at] == (at / 1000) as u8));
-
-    let mut bytes = [0_u8; 1500];
-    let pointer = bytes.as_mut_ptr();
-    // SAFETY: the array outlives the operations, whose final events `finish` waits for.
-    let read = |offset| unsafe { Operation::read_at(descriptor, pointer, 1500, offset) };
-    let (whole, short, past) = (read(41_500), read(99_000), read(200_000));
-    assert_eq!(finish(&mut event_loop, whole).result().unwrap(), 1500);
-    assert_eq!(bytes[..], [[41; 500], [42; 500], [42; 500]].concat()[..]);
-    assert_eq!(finish(&mut event_loop, short).result().unwrap(), 1000);
-    assert_eq!(finish(&mut event_loop, past).result().unwrap(), 0);
-
-    static TEXT: [u8; 5] = *b"hello";
-    // SAFETY: the bytes are static.
-    let write = unsafe { Operation::write_at(descriptor, TEXT.as_ptr(), 5, 10) };
-    assert_eq!(finish(&mut event_loop, write).result().unwrap(), 5);
-    assert_eq!(mirror.read_at(&mut content[..15], 0).unwrap(), 15);
-    assert_eq!(&content[..15], b"\0\0\0\0\0\0\0\0\0\0hello");
-    assert_idle(&mut event_loop);
-}
-
-#[test]
-fn sixteen_sends_on_a_full_socket_arrive_in_order() {
-    let mut event_loop = Loop::new(&small()).unwrap();
-    let (descriptor, mut peer) = pair(&mut event_loop);
-    let piece = |n: u8| vec![n; 1_000_000];
-    for n in 0..16 {
-        let send = OwnedOperation::Send { descriptor };
-        event_loop.submit_owned(send, piece(n), u64::from(n)).unwrap();
-    }
-    event_loop.submit(Operation::close(descriptor), 99).unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut all = Vec::new();
-        peer.read_to_end(&mut all).unwrap();
-        all
-    });
-    let order: Vec<u64> = gather(&mut event_loop, 17).iter().map(Event::user_data).collect();
-    assert_eq!(order[..16], (0..16).collect::<Vec<u64>>());
-    let arrived = reader.join().unwrap();
-    assert_eq!(arrived.len(), 16_000_000);
-    assert!((0..16).all(|n| arrived[n as usize * 1_000_000..][..1_000_000] == piece(n)));
-}
-
-#[test]
-fn wakes_from_another_thread_end_a_wait_for_ever_each_time() {
-    let mut event_loop = Loop::new(&small()).unwrap();
-    let wake = event_loop.waker();
-    let (ask, asked) = std::sync::mpsc::channel::<()>();
-    let waking = std::thread::spawn(move || asked.iter().for_each(|()| wake()));
-    let mut events = [Event::EMPTY; 4];
-    for _ in 0..2000 {
-        ask.send(()).unwrap();
-        assert_eq!(event_loop.tick(&mut events, Wait::Forever).unwrap(), 0);
-    }
-    drop(ask);
-    waking.join().unwrap();
-    let waits = event_loop.statistics().waits;
-    assert_eq!((waits.by_event, waits.by_timeout, waits.zero_ready), (2000, 0, 0));
-}
-
-#[test]
-fn a_loop_runs_in_memory_the_program_hands_in() {
-    let options = small();
-    let needed = Loop::memory_bytes(&options);
-    let memory = Box::leak(vec![MaybeUninit::uninit(); needed + 4096].into_boxed_slice());
-    let mut event_loop = Loop::new_in(&options, memory).unwrap();
-    let (descriptor, mut peer) = pair(&mut event_loop);
-    peer.write_all(b"here").unwrap();
-    let event = finish(&mut event_loop, Operation::receive_picked(descriptor));
-    assert_eq!(event_loop.bytes(event.buffer().unwrap(), 0..4), b"here");
-    event_loop.return_buffer(event.buffer().unwrap());
-
-    let memory = Box::leak(vec![MaybeUninit::uninit(); needed / 2].into_boxed_slice());
-    let refused = Loop::new_in(&options, memory).unwrap_err();
-    assert!(matches!(refused, CreateError::MemoryTooSmall { .. }), "{refused}");
-    let words = refused.to_string();
-    assert!(words.contains("Loop::memory_bytes") && words.contains("was given"), "{words}");
-}
-
-#[test]
-fn memory_is_reserved_at_once_and_touched_only_as_used() {
-    let options = Options::default();
-    let needed = Loop::memory_bytes(&options);
-    assert!(needed > 16_384 * 16_384, "the buffers are part of it: {needed}");
-    let before = resident_bytes();
-    let event_loop = Loop::new(&options).unwrap();
-    // The ring itself is touched by the kernel; other tests run beside this one.
-    let touched = resident_bytes().saturating_sub(before);
-    println!("a loop with the default options reserves {needed} bytes and touches {touched}");
-    assert!(touched < needed / 8, "{touched} of {needed} bytes are touched");
-    drop(event_loop);
-}
-
-fn resident_bytes() -> usize {
-    memory_pages(1) * 4096
-}
-
 /// The address space (0) or the memory in use (1).
 fn memory_pages(field: usize) -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(field).unwrap().parse().unwrap()
-}
-
-#[test]
-fn options_no_loop_can_have_are_refused_with_words() {
-    type Change = fn(&mut Options);
-    let cases: [(&str, Change); 11] = [
-        ("option `operations`: must be at least 1", |options| options.operations = 0),
-        ("option `sockets`: must be at least 1", |options| options.sockets = 0),
-        ("option `timers`: must be at least 1", |options| options.timers = 0),
-        ("option `buffers`: must be at least 1", |options| options.buffers = 0),
-        ("option `buffer_bytes`: must be at least 1", |options| options.buffer_bytes = 0),
-        ("option `ring_entries`: must be at least 1", |options| options.ring_entries = 0),
-        ("option `ring_entries`: must be a power of two", |options| options.ring_entries = 3),
-        ("option `operations`: must be at most", |options| options.operations = u32::MAX),
-        ("option `sockets`: must be at most", |options| options.sockets = 1 << 25),
-        ("option `buffers`: must be at most 32,768", |options| options.buffers = 32_769),
-        ("option `buffer_bytes`: must be at most", |options| options.buffer_bytes = u32::MAX),
-    ];
-    for (words, change) in cases {
-        let mut options = small();
-        change(&mut options);
-        let error = Loop::new(&options).unwrap_err().to_string();
-        assert!(error.starts_with(words), "{error}");
-        let error = Runtime::with_options(&options).unwrap_err().to_string();
-        assert!(error.starts_with(words), "{error}");
-    }
-    let no_tasks = Builder::new().tasks(0).build().unwrap_err().to_string();
-    assert!(no_tasks.starts_with("option `tasks`: 0 runs nothing"), "{no_tasks}");
 }
 
 #[test]
@@ -622,26 +319,4 @@ fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
     assert!(error.ends_with("could not be reserved; lower the limits in Options"), "{error}");
     let error = Runtime::with_options(&immense).unwrap_err();
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::OutOfMemory);
-}
-
-/// The compiler refuses to move a loop; this shows what stops whoever talks it into it.
-#[test]
-fn a_loop_ticked_on_another_thread_stops_at_a_named_check() {
-    struct Smuggled(Loop);
-    // SAFETY: not sound in general. The other thread calls `tick` alone, which compares threads
-    // before it touches anything, and this thread waits for it.
-    unsafe impl Send for Smuggled {}
-    let mut smuggled = Smuggled(Loop::new(&small()).unwrap());
-    let mut smuggled = std::thread::spawn(move || {
-        let whole = &mut smuggled;
-        let ticked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            whole.0.tick(&mut [Event::EMPTY], Wait::Zero)
-        }));
-        let words = *ticked.unwrap_err().downcast::<&str>().unwrap();
-        assert_eq!(words, "rotor: a loop was ticked on a thread not its own");
-        smuggled
-    })
-    .join()
-    .unwrap();
-    assert_eq!(finish(&mut smuggled.0, Operation::nop()).result().unwrap(), 0);
 }

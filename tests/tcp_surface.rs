@@ -172,27 +172,6 @@ fn a_connect_with_a_bound_gives_up_in_time_and_never_a_connection_it_has() {
 }
 
 #[test]
-fn vectored_calls_keep_the_order_of_their_pieces() {
-    run(async {
-        let (mut stream, mut client) = pair().await;
-        let pieces = [IoSlice::new(b"one"), IoSlice::new(b""), IoSlice::new(b"two")];
-        assert_eq!(stream.write_vectored(&pieces).await.unwrap(), 6);
-        assert_eq!(stream.try_write_vectored(&pieces[1..]).unwrap(), 3);
-        assert_eq!(stream.write_vectored(&pieces[1..2]).await.unwrap(), 0);
-        let mut received = [0; 9];
-        client.read_exact(&mut received).unwrap();
-        assert_eq!(&received, b"onetwotwo");
-
-        client.write_all(b"abcdefg").unwrap();
-        stream.readable().await.unwrap();
-        let (mut first, mut second) = ([0; 3], [0; 9]);
-        let mut into = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
-        assert_eq!(stream.try_read_vectored(&mut into).unwrap(), 7);
-        assert_eq!((&first, &second[..4]), (b"abc", &b"defg"[..]));
-    });
-}
-
-#[test]
 fn a_peek_leaves_what_it_sees_to_every_kind_of_read() {
     run(async {
         let (mut stream, mut client) = pair().await;
@@ -229,31 +208,6 @@ fn an_error_is_told_by_a_peek_and_again_by_the_read_after_it() {
         let error = stream.read(&mut [0]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         assert_eq!(stream.try_read(&mut [0]).unwrap_or(0), 0);
-    });
-}
-
-#[test]
-fn an_attempt_never_waits_and_readable_is_ready_exactly_when_a_read_is() {
-    run(async {
-        let (mut stream, mut client) = pair().await;
-        let mut buffer = [0; 8];
-        let nothing = stream.try_read(&mut buffer).unwrap_err();
-        assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
-        assert_eq!(stream.try_read(&mut []).unwrap(), 0);
-        assert!(poll_once(stream.readable()).await.is_none());
-        assert!(poll_once(stream.read(&mut buffer)).await.is_none());
-        client.write_all(b"ab").unwrap();
-        stream.readable().await.unwrap();
-        stream.readable().await.unwrap();
-        assert_eq!(poll_once(stream.read(&mut buffer[..1])).await.unwrap().unwrap(), 1);
-        // A byte is left in hand.
-        assert!(poll_once(stream.readable()).await.is_some());
-        assert_eq!(stream.try_read(&mut buffer).unwrap(), 1);
-        assert!(poll_once(stream.readable()).await.is_none());
-        drop(client);
-        stream.readable().await.unwrap();
-        assert_eq!(stream.try_read(&mut buffer).unwrap(), 0);
-        assert_eq!(stream.read(&mut buffer).await.unwrap(), 0);
     });
 }
 
