@@ -220,6 +220,26 @@ fn receives_wait_for_a_buffer_and_go_on_when_one_returns() {
 }
 
 #[test]
+fn a_receive_that_finds_the_backend_full_holds_no_buffer() {
+    let (mut event_loop, script) = start(small());
+    let sockets: Vec<Descriptor> = (0..4).map(|_| stream(&mut event_loop)).collect();
+    script.set_room(0);
+    event_loop.submit(Operation::receive_picked(sockets[0]), 0).unwrap();
+    for _ in 0..5 {
+        assert!(tick(&mut event_loop).is_empty());
+    }
+    script.set_room(8);
+    tick(&mut event_loop);
+    for n in 1..4 {
+        event_loop.submit(Operation::receive_picked(sockets[n as usize]), n).unwrap();
+    }
+    tick(&mut event_loop);
+    (0..4).for_each(|nth| script.answer_bytes(nth, b"one", false));
+    let events = tick(&mut event_loop);
+    assert!(events.len() == 4 && events.iter().all(|event| event.buffer().is_some()), "{events:?}");
+}
+
+#[test]
 fn a_starved_receive_can_be_canceled() {
     let (mut event_loop, script) = start(Options { buffers: 1, ..small() });
     let sockets = [stream(&mut event_loop), stream(&mut event_loop)];

@@ -7,6 +7,9 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use rotor::backend::Request;
 use rotor::backend::scripted::{Asked, Script, scripted};
@@ -367,4 +370,126 @@ fn a_listener_that_finds_no_timer_for_its_pause_keeps_no_other_from_its_turn() {
         script.answer(asked, 1_000_700);
         accept.await.unwrap().unwrap();
     });
+}
+
+#[test]
+fn a_stream_that_is_dropped_gives_its_buffer_back() {
+    let _watched = watched();
+    // With bytes in hand; while a receive fills the buffer behind them; and before bytes have come.
+    for (taken, late) in [(1, false), (8, false), (1, true)] {
+        let (runtime, script) = start();
+        runtime.block_on(async {
+            let buffers = || runtime.statistics().event_loop.buffers.now;
+            let (_listener, mut stream) = accepted(&script).await;
+            let mut into = vec![0; taken];
+            assert!(poll_once(stream.read_exact(&mut into)).await.is_none());
+            sleep(MILLISECOND).await;
+            if late {
+                script.answer_cancels(false);
+                drop(stream);
+                script.answer_bytes(1, b"late", false);
+            } else {
+                script.answer_bytes(1, b"hand", false);
+                sleep(MILLISECOND).await;
+                assert_eq!(buffers(), 1);
+                let whole = poll_once(stream.read_exact(&mut into)).await;
+                assert_eq!(whole.is_some(), taken == 1);
+                sleep(MILLISECOND).await;
+                drop(stream);
+            }
+            sleep(MILLISECOND).await;
+            assert_eq!(buffers(), 0, "{taken} bytes wanted, late: {late}");
+        });
+    }
+}
+
+/// A waker that counts, and its count.
+fn counting() -> (Waker, Arc<Counting>) {
+    let counting = Arc::new(Counting(AtomicU32::new(0)));
+    (Waker::from(counting.clone()), counting)
+}
+
+struct Counting(AtomicU32);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Counting {
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn an_accept_that_goes_away_after_it_was_woken_passes_its_turn_on() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let [mut first, mut second] = [(); 2].map(|()| Box::pin(listener.accept()));
+        let ((waker, woken), (next_waker, next_woken)) = (counting(), counting());
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let mut next = Context::from_waker(&next_waker);
+        assert!(second.as_mut().poll(&mut next).is_pending());
+        script.answer(0, 1_000_500);
+        sleep(MILLISECOND).await;
+        assert_eq!((woken.count(), next_woken.count()), (1, 0));
+        drop(first);
+        assert_eq!(next_woken.count(), 1, "a connection is there, and nobody knows");
+        assert!(second.as_mut().poll(&mut next).is_ready());
+    });
+}
+
+#[test]
+fn accepting_waits_for_a_task_cell_before_it_asks_and_before_it_hands_out() {
+    let _watched = watched();
+    let (backend, script) = scripted();
+    let runtime = Builder::new().tasks(1).build_with_backend(Box::new(backend)).unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
+        let mut accept = pin!(listener.accept());
+        let task = rotor::spawn(sleep(PATIENCE));
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        sleep(MILLISECOND).await;
+        assert!(script.asked().is_empty(), "the connection would have no task");
+        task.abort();
+        drop(task);
+        sleep(MILLISECOND).await;
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        assert_eq!(script.asked().len(), 1);
+        // The cell is gone again before the connection comes.
+        let task = rotor::spawn(sleep(PATIENCE));
+        script.answer(0, 1_000_500);
+        sleep(MILLISECOND).await;
+        assert!(poll_once(accept.as_mut()).await.is_none(), "it has no task");
+        task.abort();
+        drop(task);
+        accept.await.unwrap();
+    });
+}
+
+/// A receive is armed after its read was polled. It has an operation from there on, so the loop refuses
+/// it for one reason: the process has become a child in between.
+#[test]
+fn a_read_whose_receive_is_refused_later_is_woken_and_told_why() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    let (_listener, mut stream) = runtime.block_on(accepted(&script));
+    let mut byte = [0];
+    let mut read = Box::pin(stream.read(&mut byte));
+    let (waker, wakes) = counting();
+    let mut poll = || read.as_mut().poll(&mut Context::from_waker(&waker));
+    runtime.block_on(async {
+        assert!(poll().is_pending());
+        assert_eq!(script.asked().len(), 1, "it is to be armed later");
+        script.fork();
+    });
+    assert_eq!(wakes.count(), 1, "nobody says that it was refused");
+    let Poll::Ready(Err(refused)) = runtime.block_on(async { poll() }) else {
+        panic!("it goes on waiting for a receive that was never armed");
+    };
+    assert!(refused.to_string().contains("belongs to the parent process"), "{refused}");
 }

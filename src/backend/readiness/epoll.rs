@@ -351,4 +351,19 @@ mod tests {
             assert_eq!((epoll.found(), epoll.wait(Some(0))), (None, Ok(false)));
         }
     }
+
+    /// A number may have been closed behind the loop's back, with its registration, or be registered
+    /// already when it comes.
+    #[test]
+    fn a_number_is_watched_whatever_epoll_knew_of_it() {
+        let mut epoll = Epoll::new(Precision::Best).unwrap();
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (fd, old) = (near.as_raw_fd(), Key { index: 3, generation: 1 });
+        assert_eq!(epoll.arm(fd, old, READ | WRITE, READ), Ok(()), "nothing was registered");
+        let key = Key { index: 3, generation: 2 };
+        assert_eq!(epoll.arm(fd, key, WRITE, 0), Ok(()), "it was registered");
+        assert_eq!(epoll.wait(Some(0)), Ok(false));
+        assert_eq!(epoll.found(), Some(selector::Found { key, ready: WRITE, over: false }));
+        assert_eq!(epoll.found(), None);
+    }
 }

@@ -203,6 +203,40 @@ fn a_number_that_comes_again_without_a_release_ends_what_waited_on_it() {
 }
 
 #[test]
+fn a_number_that_an_accept_brings_again_ends_what_waited_on_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let listening = listener.as_raw_fd();
+    let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
+    // Another test may get the number first.
+    for _ in 0..1_000 {
+        let mut bench = Bench::new();
+        bench.provide_all();
+        let _client = TcpStream::connect(address).unwrap();
+        bench.queue(1, &Request::Accept { fd: listening, address: peer });
+        let (near, _far) = pair();
+        // The kernel gives the lowest number that is free.
+        let lowest = near.try_clone().unwrap();
+        let fd = lowest.as_raw_fd();
+        bench.queue(2, &picked(fd));
+        let (found, old) = (bench.tell(bench.key(listening), READ), bench.key(fd));
+        // Behind the engine's back.
+        drop(lowest);
+        let answers = bench.tick(&[found]);
+        let accepted = answers.iter().find(|answer| answer.token == token(1)).unwrap().result;
+        if accepted == fd {
+            let ended = one(answers.into_iter().filter(|it| it.token != token(1)).collect());
+            assert_eq!((ended.token, ended.result), (token(2), -libc::EBADF));
+            bench.queue(3, &picked(fd));
+            assert_ne!(bench.key(fd), old);
+            return bench.engine.release(fd);
+        }
+        bench.engine.release(accepted);
+    }
+    panic!("an accept never brought the number that was closed last");
+}
+
+#[test]
 fn a_cancel_before_the_event_moves_nothing_and_after_it_delivers_what_moved() {
     let (near, mut far) = pair();
     let fd = near.as_raw_fd();

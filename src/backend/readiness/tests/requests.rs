@@ -48,6 +48,26 @@ fn a_multishot_receive_answers_once_a_tick_and_goes_on_until_its_cancel() {
 }
 
 #[test]
+fn a_multishot_receive_whose_number_comes_again_ends_after_what_it_brought() {
+    let (near, mut far) = pair();
+    let fd = near.as_raw_fd();
+    let mut bench = Bench::new();
+    bench.provide_all();
+    far.write_all(b"last").unwrap();
+    wait_unread(fd, 4);
+    bench.queue(1, &Request::ReceivePicked { fd, multishot: true });
+    let found = bench.tell(bench.key(fd), READ);
+    bench.script.borrow_mut().batches.push_back(vec![found]);
+    bench.engine.tick(TickWait::Zero).unwrap();
+    // As if it had been closed behind the loop's back and opened anew.
+    bench.engine.adopt(fd);
+    let answers = bench.answers();
+    let told: Vec<_> =
+        answers.iter().map(|answer| (answer.token, answer.result, answer.more)).collect();
+    assert_eq!(told, [(token(1), 4, true), (token(1), -libc::EBADF, false)]);
+}
+
+#[test]
 fn a_poll_is_not_answered_by_what_is_known_but_by_how_things_are() {
     let (near, mut far) = pair();
     let fd = near.as_raw_fd();

@@ -162,6 +162,15 @@ fn wakes_are_not_lost_while_the_completion_queue_overflows() {
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
+/// Says that the work is over, also when it panics: the thread that interrupts it would go on.
+struct SayOver<'a>(&'a AtomicBool);
+
+impl Drop for SayOver<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Interrupts the calling thread a thousand times a second while the work is done.
 fn under_a_storm_of_signals(work: impl FnOnce()) {
     // SAFETY: a handler that does nothing may run anywhere.
@@ -181,8 +190,8 @@ fn under_a_storm_of_signals(work: impl FnOnce()) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
+        let _say = SayOver(&over);
         work();
-        over.store(true, Ordering::Release);
     });
 }
 
