@@ -15,8 +15,8 @@ use rotor::runtime::{Builder, Runtime};
 use rotor::task::yield_now;
 use rotor::time::timeout;
 use support::{
-    Clients, PATIENCE, allow_descriptors, connect, descriptors, eventually, poll_once,
-    watched_alone,
+    Clients, PATIENCE, allow_descriptors, assert_descriptors, connect, descriptors, eventually,
+    poll_once, watched_alone,
 };
 
 async fn echo(mut stream: TcpStream) {
@@ -274,7 +274,7 @@ fn operations_that_are_full_are_an_error_with_words_and_the_others_go_on() {
         assert_eq!(pairs[5].0.read(&mut [0; 1]).await.unwrap(), 1);
     });
     drop(runtime);
-    assert_eq!(descriptors(), idle);
+    assert_descriptors(idle);
 }
 
 #[test]

@@ -15,9 +15,9 @@ use rotor::runtime::Runtime;
 use rotor::task::yield_now;
 use rotor::time::{sleep, timeout};
 use support::{
-    Clients, FullListener, MILLISECOND, Random, allow_descriptors, assert_same, both,
-    check_message, connect, descriptors, eventually, message, pattern, poll_once, read_slowly,
-    upload, watched_alone,
+    Clients, FullListener, MILLISECOND, Random, allow_descriptors, assert_descriptors, assert_same,
+    both, check_message, connect, descriptors, eventually, message, pattern, poll_once,
+    read_slowly, upload, watched_alone,
 };
 
 /// Clients that want to be accepted.
@@ -63,12 +63,12 @@ fn accept_all(name: &str, mut attempt: impl AsyncFnMut(&TcpListener) -> Accepted
         greetings.sort_unstable();
         assert!(greetings.iter().copied().eq(0..CLIENTS), "each client is served, once");
         eventually("each connection was served", || greeted.get() == CLIENTS).await;
-        eventually("each descriptor is closed", || descriptors() == idle).await;
+        eventually("each descriptor is closed", || descriptors() <= idle).await;
         println!("{name}: {accepted} served, {dropped} dropped");
         assert!(dropped >= DROPPED_MIN, "only {dropped} futures were dropped");
     });
     drop(runtime);
-    assert_eq!(descriptors(), before);
+    assert_descriptors(before);
 }
 
 /// One client after another: each is told a number and leaves.
@@ -142,7 +142,7 @@ fn a_listener_dropped_with_a_connection_accepted_but_untaken_closes_it() {
         }
     });
     drop(runtime);
-    assert_eq!(descriptors(), before);
+    assert_descriptors(before);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_listener_dropped_with_an_accept_in_flight_closes_what_it_brings() {
                 sleep(MILLISECOND).await;
             }
         }
-        eventually("all of it is closed", || descriptors() == idle).await;
+        eventually("all of it is closed", || descriptors() <= idle).await;
     });
 }
 
@@ -196,7 +196,7 @@ fn a_runtime_dropped_with_a_connection_accepted_but_untaken_closes_it() {
         }
         assert_eq!(descriptors(), before + 1);
         assert_closed(client);
-        assert_eq!(descriptors(), before);
+        assert_descriptors(before);
     }
 }
 
@@ -244,10 +244,10 @@ fn serve_all<F: Future<Output = ()> + 'static>(
             task.await.unwrap();
         }
         clients.join().await;
-        eventually("each descriptor is closed", || descriptors() == idle).await;
+        eventually("each descriptor is closed", || descriptors() <= idle).await;
     });
     drop(runtime);
-    assert_eq!(descriptors(), before);
+    assert_descriptors(before);
     let (received, dropped) = (tally.received.get(), tally.dropped.get());
     println!("{name}: {received} connections of {BYTES} bytes, {dropped} futures dropped");
     assert_eq!(received, CONNECTIONS);

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 use rotor::backend::Request;
 use rotor::backend::scripted::{Asked, Script, scripted};
@@ -469,27 +469,4 @@ fn accepting_waits_for_a_task_cell_before_it_asks_and_before_it_hands_out() {
         drop(task);
         accept.await.unwrap();
     });
-}
-
-/// A receive is armed after its read was polled. It has an operation from there on, so the loop refuses
-/// it for one reason: the process has become a child in between.
-#[test]
-fn a_read_whose_receive_is_refused_later_is_woken_and_told_why() {
-    let _watched = watched();
-    let (runtime, script) = start();
-    let (_listener, mut stream) = runtime.block_on(accepted(&script));
-    let mut byte = [0];
-    let mut read = Box::pin(stream.read(&mut byte));
-    let (waker, wakes) = counting();
-    let mut poll = || read.as_mut().poll(&mut Context::from_waker(&waker));
-    runtime.block_on(async {
-        assert!(poll().is_pending());
-        assert_eq!(script.asked().len(), 1, "it is to be armed later");
-        script.fork();
-    });
-    assert_eq!(wakes.count(), 1, "nobody says that it was refused");
-    let Poll::Ready(Err(refused)) = runtime.block_on(async { poll() }) else {
-        panic!("it goes on waiting for a receive that was never armed");
-    };
-    assert!(refused.to_string().contains("belongs to the parent process"), "{refused}");
 }

@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::Runtime;
 use rotor::task::yield_now;
-use support::{Limited, connect, descriptors, pair, poll_once, run, take_all, watched_alone};
+use support::{
+    Limited, assert_descriptors, connect, descriptors, pair, poll_once, run, take_all,
+    watched_alone,
+};
 
 /// Whether a descriptor is non-blocking.
 fn is_nonblocking(fd: impl AsRawFd) -> bool {
@@ -285,7 +288,7 @@ fn a_stream_whose_number_was_lent_delivers_what_was_written_after_its_runtime_to
         let (written, received) = outlive_the_runtime(unread, owned);
         assert_eq!(written, received, "unread input: {unread}, owned: {owned}");
     }
-    assert_eq!(descriptors(), idle);
+    assert_descriptors(idle);
 }
 
 #[test]
@@ -312,7 +315,7 @@ fn a_lent_number_stays_open_though_none_is_left_for_a_duplicate() {
     drop(client);
     assert_eq!(descriptors(), idle + 1);
     drop(stream);
-    assert_eq!(descriptors(), idle);
+    assert_descriptors(idle);
 }
 
 /// One open file, three ways: rotor's listener, another of rotor's, and one that goes back to std.

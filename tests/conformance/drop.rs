@@ -99,7 +99,7 @@ fn connects() {
             let socket = TcpSocket::new_v4().unwrap();
             assert!(timeout(MILLISECOND, socket.connect(address)).await.is_err());
         }
-        eventually("each attempt is closed", || descriptors() == idle).await;
+        eventually("each attempt is closed", || descriptors() <= idle).await;
         // The numbers that were freed are others' now, and stay open.
         let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         ticks().await;

@@ -84,6 +84,16 @@ pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Waits until no more descriptors are open: threads of a test before may still have been closing theirs
+/// when these were counted.
+pub fn assert_descriptors(at_most: usize) {
+    let patience = Instant::now() + PATIENCE;
+    while descriptors() > at_most && Instant::now() < patience {
+        thread::sleep(MILLISECOND);
+    }
+    assert!(descriptors() <= at_most, "{} are open, {at_most} were", descriptors());
+}
+
 /// Raises the process's bound on descriptors to what the test needs.
 pub fn allow_descriptors(wanted: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
