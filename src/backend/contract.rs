@@ -54,8 +54,9 @@ pub unsafe trait Backend {
     fn control(&mut self, control: &Control<RawFd>) -> io::Result<Reply<RawFd>>;
     /// Closes a descriptor.
     fn release(&mut self, fd: RawFd);
-    /// A descriptor came to the loop from outside: what was known of its number is out of date. A
-    /// backend that keeps nothing by number has nothing to do.
+    /// A descriptor came to the loop from outside: what was known of its number is out of date. It may
+    /// be blocking or not, and a backend that needs it one way makes it so. One that keeps nothing by
+    /// number and does not care has nothing to do.
     fn adopt(&mut self, fd: RawFd) {
         let _ = fd;
     }

@@ -132,14 +132,16 @@ pub(crate) unsafe fn connect_result(fd: RawFd, address: *const RawAddress) -> i3
 /// `address` is valid for reads.
 #[cfg(not(target_os = "linux"))]
 pub(crate) unsafe fn connect_result(fd: RawFd, _address: *const RawAddress) -> i32 {
-    match borrow(fd).map(sockopt::socket_error) {
-        Ok(Ok(Ok(()))) => match address_by(fd, libc::getpeername) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => -libc::EINPROGRESS,
-            Ok(_) | Err(_) => 0,
-        },
-        Ok(Ok(Err(errno)) | Err(errno)) => -errno.raw_os_error(),
-        Err(_) => -libc::EBADF,
-    }
+    let error = match borrow(fd).map(sockopt::socket_error) {
+        Ok(Ok(Ok(()))) => 0,
+        Ok(Ok(Err(errno)) | Err(errno)) => errno.raw_os_error(),
+        Err(_) => libc::EBADF,
+    };
+    let peer = || match address_by(fd, libc::getpeername) {
+        Ok(_) => 0,
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+    };
+    crate::sys::connect::outcome(error, peer, || is_ready(fd, Interest::Writable))
 }
 
 /// Whether calls on it may wait: 0 or a negative `errno`.
