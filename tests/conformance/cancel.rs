@@ -3,7 +3,7 @@
 
 use std::io::IoSlice;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use rotor::net::{TcpListener, TcpStream};
 use rotor::time::{sleep, timeout};
@@ -407,8 +407,12 @@ fn close() -> String {
 
 /// A pipe's two ends: it is read as a file is, and has nothing to read.
 pub(crate) fn pipe() -> (std::fs::File, std::fs::File) {
-    let (reading, writing) = std::io::pipe().unwrap();
-    (OwnedFd::from(reading).into(), OwnedFd::from(writing).into())
+    let mut ends = [0; 2];
+    // SAFETY: pipe2(2) writes two numbers into the array.
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    // SAFETY: both were opened above and belong to nobody else.
+    let [reading, writing] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    (reading.into(), writing.into())
 }
 
 fn file() -> Outcome {
