@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::event_loop::{Loop, Wait};
 use crate::op::Control;
 use crate::tables::slots::State;
-use crate::tables::sockets::Phase;
+use crate::tables::sockets::{Direction, Phase, direction_of};
 
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,11 +78,13 @@ impl Loop {
     fn cancel_everything(&mut self) {
         for index in 0..self.slots.touched() {
             let state = self.slots.get(index).state;
-            // Sends of a stream that is closing are let go in order; its close has a bound.
-            let row = self.slots.get(index).socket;
-            let closing =
-                row != crate::tables::NONE && self.sockets.get(row).phase == Phase::Closing;
-            if !matches!(state, State::Free | State::Closing | State::Done) && !closing {
+            // Sends of a stream that is closing are let go in order; its close has a bound. Nothing
+            // else is: a read of a pipe that nobody writes would wait for ever.
+            let (row, kind) = (self.slots.get(index).socket, self.slots.get(index).kind);
+            let lets_go = row != crate::tables::NONE
+                && self.sockets.get(row).phase == Phase::Closing
+                && direction_of(kind) == Direction::Send;
+            if !matches!(state, State::Free | State::Closing | State::Done) && !lets_go {
                 self.cancel_slot(index);
             }
         }

@@ -3,12 +3,16 @@
 
 use std::io::IoSlice;
 use std::net::Shutdown;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use rotor::net::{TcpListener, TcpStream};
 use rotor::time::{sleep, timeout};
-use rotor::{Descriptor, Event, Handle, Interest, Loop, Operation, OwnedOperation, Wait};
+use rotor::{
+    Descriptor, DescriptorKind, Event, Handle, Interest, Loop, Operation, OwnedOperation, Wait,
+};
 
 use crate::rig::*;
+use crate::scenario::Outcome;
 
 scenarios! {
     2 nop "a nop that is canceled ends once" => nop;
@@ -27,6 +31,7 @@ scenarios! {
     2 poll "polls of either side are canceled" => polls;
     2 shutdown "a shutdown behind a send is canceled, and the stream stays open" => shutdown;
     2 close "a close is not canceled" => close;
+    2 file "a read that waits in a pipe is canceled, and gives its buffer back" => file;
     2 timer "timers are canceled, armed and due" => timers;
     2 timer "a repeating timer is canceled in the middle" => repeating;
     2 control receive poll "what waits on a descriptor is canceled in one call" => waiting;
@@ -398,6 +403,37 @@ fn close() -> String {
     let ends: Vec<String> = gather(&mut event_loop, 2).iter().map(told).collect();
     assert_eq!(all.join().unwrap().unwrap()[filled..], *b"last");
     ends.join(", ")
+}
+
+/// A pipe's two ends: it is read as a file is, and has nothing to read.
+pub(crate) fn pipe() -> (std::fs::File, std::fs::File) {
+    let mut ends = [0; 2];
+    // SAFETY: pipe2(2) writes two numbers into the array.
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    // SAFETY: both were opened above and belong to nobody else.
+    let [reading, writing] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    (reading.into(), writing.into())
+}
+
+fn file() -> Outcome {
+    if !has_files() {
+        return Outcome::Skip("reads and writes at offsets end with Unsupported on this backend");
+    }
+    let mut event_loop = small_loop();
+    let (reading, mut writing) = pipe();
+    let descriptor = event_loop.adopt(reading.into(), DescriptorKind::File).unwrap();
+    let read = OwnedOperation::ReadAt { descriptor, offset: 0 };
+    let (handle, orphan) = event_loop.submit_owned(read, vec![3; 8], 1).unwrap();
+    settle(&mut event_loop);
+    assert!(cancel(&mut event_loop, handle).is_canceled());
+    assert_eq!(event_loop.reclaim(orphan).unwrap(), [3; 8]);
+    event_loop.submit_owned(read, vec![3; 8], 2).unwrap();
+    settle(&mut event_loop);
+    std::io::Write::write_all(&mut writing, b"piped").unwrap();
+    let event = the_final(&mut event_loop);
+    assert_eq!(event.result().unwrap(), 5);
+    assert_eq!(event_loop.reclaim(event.orphan().unwrap()).unwrap()[..5], *b"piped");
+    ().into()
 }
 
 fn timers() -> String {

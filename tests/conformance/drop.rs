@@ -14,6 +14,7 @@ use rotor::runtime::File;
 use rotor::time::{sleep, timeout};
 use rotor::{Event, Loop, Operation, OwnedOperation, Wait};
 
+use crate::cancel::pipe;
 use crate::rig::*;
 use crate::scenario::Outcome;
 use crate::tcp::scratch_file;
@@ -42,6 +43,8 @@ scenarios! {
     3 read_buf "a lease outlives its stream and its runtime" => lease;
     3 runtime accept receive read_exact write_owned ready connect timer
         "a runtime ends with everything in flight, and leaks nothing" => everything;
+    3 file "a runtime ends with reads that wait in a pipe, and leaks nothing" => piped;
+    3 vectored "a forgotten vectored write leaves no memory with the kernel" => forgotten_vectored;
     3 runtime "a runtime ends with a full submission ring, and leaks nothing" => full_ring;
     3 runtime accept receive send poll timer write_owned
         "a loop that is drained is as new" => drained;
@@ -419,6 +422,48 @@ fn forgotten_write() {
         assert_same(&joined(peer).await.unwrap(), &[long, b"after"].concat());
     });
     assert_eq!((report.leaked, report.resets), (0, 0));
+}
+
+fn piped() -> Outcome {
+    if !has_files() {
+        return Outcome::Skip("reads and writes at offsets end with Unsupported on this backend");
+    }
+    let (reading, writing) = pipe();
+    let runtime = builder().build().unwrap();
+    runtime.block_on(async {
+        let file = File::adopt(reading).unwrap();
+        for number in 0..10 {
+            let mut read = Box::pin(file.read_at(vec![0; 64], 0));
+            assert!(poll_once(read.as_mut()).await.is_none());
+            if number % 2 == 0 {
+                forget(read);
+            }
+        }
+        ticks().await;
+    });
+    assert_eq!(runtime.shut_down().leaked, 0);
+    drop(writing);
+    ().into()
+}
+
+fn forgotten_vectored() {
+    run(async {
+        let (mut stream, client) = pair().await;
+        let written = fill_stream(&stream);
+        for _ in 0..10 {
+            let bytes = vec![0xaa_u8; 4096];
+            let pieces = [IoSlice::new(&bytes), IoSlice::new(&bytes)];
+            let mut writing = Box::pin(stream.write_vectored(&pieces));
+            assert!(poll_once(writing.as_mut()).await.is_none());
+            forget(writing);
+        }
+        ticks().await;
+        let peer = read_all(client);
+        stream.write_all(b"end").await.unwrap();
+        drop(stream);
+        let all = joined(peer).await.unwrap();
+        assert_same(&all, &[pattern(0, written), b"end"].concat());
+    });
 }
 
 fn lease() {

@@ -19,7 +19,7 @@ use crate::rig::*;
 scenarios! {
     6 nop accept connect receive send write_owned poll shutdown
         "operations that are full refuse each kind, and lose no buffer" => operations_full;
-    6 receive read_exact read_buf ready send accept
+    6 receive read_exact read_buf ready send vectored accept
         "calls that find no operation are refused with words, and go on later" => calls_refused;
     6 control connect accept file
         "descriptors that are full refuse each way to open one" => sockets_full;
@@ -103,6 +103,8 @@ fn calls_refused() {
         is_quota(stream.readable().await.unwrap_err(), words);
         is_quota(stream.writable().await.unwrap_err(), words);
         is_quota(stream.write(b"x").await.unwrap_err(), words);
+        let pieces = [io::IoSlice::new(b"x")];
+        is_quota(stream.write_vectored(&pieces).await.unwrap_err(), words);
         // An accept waits, and so do its clients.
         let late = connect(address);
         assert!(poll_once(listener.accept()).await.is_none());

@@ -31,7 +31,8 @@ scenarios! {
         "writes of every kind stay behind what was queued before them" => writes_behind;
     2 accept "tasks that accept are served in the order in which they asked" => accepting_tasks;
     7 timer "timers fire by deadline, and then in the order of arming" => timers;
-    7 nop timer shutdown receive close "the same program gives the same events twice" => twice;
+    7 nop timer shutdown receive close accept connect send poll
+        "the same program gives the same events twice" => twice;
     7 wake "what is woken at once runs in the order of its wakes" => wakes;
 }
 
@@ -345,7 +346,16 @@ fn program(event_loop: &mut Loop) -> Vec<String> {
     trace.push(told(&the_final(event_loop)));
     deliver(&far, b"abcd");
     trace.extend(gather(event_loop, 2).iter().map(told));
-    for descriptor in [stream, other] {
+    let (listening, address) = listener(event_loop);
+    let connecting = open_stream(event_loop, address);
+    trace.push(told(&finish(event_loop, Operation::connect(connecting, address))));
+    let accepted = finish(event_loop, Operation::accept(listening)).descriptor().unwrap();
+    trace.push(told(&finish(event_loop, Operation::poll(connecting, Interest::Writable))));
+    for number in 0..4 {
+        event_loop.submit(send(connecting, pattern(0, 100)), number).unwrap();
+    }
+    trace.extend(gather(event_loop, 4).iter().map(told));
+    for descriptor in [stream, other, connecting, accepted, listening] {
         trace.push(told(&finish(event_loop, Operation::close(descriptor))));
     }
     drop((peer, far));

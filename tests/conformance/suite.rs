@@ -12,7 +12,7 @@ use crate::{
     wake,
 };
 
-/// A scenario that says nothing for so long hangs.
+/// A scenario that says nothing for so long hangs, unless `--patience` says otherwise, in seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The subjects, in the table's order.
@@ -37,6 +37,7 @@ struct Asked {
     /// A subject, an operation, or words of a scenario's name.
     names: Vec<String>,
     backends: Vec<String>,
+    patience: Option<Duration>,
     list: bool,
 }
 
@@ -50,6 +51,10 @@ impl Asked {
             match argument.as_str() {
                 "--list" => asked.list = true,
                 "--backend" => asked.backends.extend(arguments.next()),
+                "--patience" => {
+                    let seconds = arguments.next().and_then(|seconds| seconds.parse().ok());
+                    asked.patience = seconds.map(Duration::from_secs);
+                }
                 // `cargo test -- --nocapture` means every test program.
                 libtest if libtest.starts_with("--") => {
                     if LIBTEST_VALUES.contains(&libtest) {
@@ -154,7 +159,8 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     selfcheck::check();
-    if run(&scenarios, &numbers, &settings, &required) {
+    let patience = asked.patience.unwrap_or(PATIENCE);
+    if run(&scenarios, (&numbers, patience), &settings, &required) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -164,14 +170,14 @@ pub(crate) fn main() -> ExitCode {
 /// Whether all is well.
 fn run(
     scenarios: &[Scenario],
-    numbers: &[usize],
+    (numbers, patience): (&[usize], Duration),
     settings: &[&'static Setting],
     required: &[String],
 ) -> bool {
     let begun = Instant::now();
     let mut columns: Vec<Column> = Vec::new();
     for setting in settings {
-        let column = run_column(setting, scenarios, ("", numbers), PATIENCE);
+        let column = run_column(setting, scenarios, ("", numbers), patience);
         let passed = column.count(|cell| matches!(cell, Cell::Pass(_)));
         match &column.backend {
             Ok(words) => {

@@ -7,9 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use rotor::net::{TcpListener, TcpStream};
+use rotor::net::{TcpListener, TcpSocket, TcpStream};
 use rotor::runtime::Runtime;
-use rotor::{Control, Drained, Event, Loop, Operation, OwnedOperation, SubmitError, Wait};
+use rotor::{
+    Control, Drained, Event, Interest, Loop, Operation, OwnedOperation, SubmitError, Wait,
+};
 
 use crate::rig::*;
 
@@ -21,12 +23,12 @@ scenarios! {
     9 runtime "a child made by fork is refused by name, and the parent goes on" => fork;
     9 runtime "block_on inside block_on panics, and the outer one goes on" => nested;
     9 runtime "a call outside a runtime panics by name" => outside;
-    9 control close receive send shutdown write_owned
+    9 control close accept connect receive send poll shutdown write_owned
         "descriptors of another loop are refused" => foreign_descriptors;
     9 control receive "handles and buffers of another loop are nobody's" => foreign_handles;
-    9 receive send
+    9 receive read_exact read_buf ready send vectored write_owned shutdown
         "a stream under another runtime stops by name, and harms neither" => other_runtime;
-    9 receive read_exact ready send write_owned shutdown accept control
+    9 receive read_exact read_buf ready send vectored write_owned shutdown connect accept control
         "what outlives its runtime answers with an error" => outlives;
     9 close "a stream dropped under another runtime is closed by its own" => dropped_elsewhere;
     9 task "a panic stays in its task" => panics;
@@ -187,6 +189,9 @@ fn foreign_descriptors() {
     assert_eq!(other.submit(Operation::close(foreign), 1), closed);
     assert_eq!(other.submit(Operation::receive_picked(foreign), 1), closed);
     assert_eq!(other.submit(send(foreign, b"lost"), 1), closed);
+    assert_eq!(other.submit(Operation::accept(foreign), 1), closed);
+    assert_eq!(other.submit(Operation::connect(foreign, ([127, 0, 0, 1], 9).into()), 1), closed);
+    assert_eq!(other.submit(Operation::poll(foreign, Interest::Readable), 1), closed);
     assert_eq!(other.submit(Operation::shutdown(foreign, Shutdown::Both), 1), closed);
     assert_eq!(other.send_now(foreign, b"lost").unwrap_err().kind(), ErrorKind::NotConnected);
     assert!(other.control(Control::SetNoDelay(foreign, true)).is_err());
@@ -218,8 +223,17 @@ fn other_runtime() -> String {
     let (first, second) = (builder().build().unwrap(), builder().build().unwrap());
     let (mut stream, client) = first.block_on(pair());
     let words = words_of_panic(|| drop(second.block_on(stream.read(&mut [0]))));
-    let written = words_of_panic(|| drop(second.block_on(stream.write(b"x"))));
-    assert_eq!(words, written);
+    let pieces = [std::io::IoSlice::new(b"x")];
+    let others = [
+        words_of_panic(|| drop(second.block_on(stream.read_exact(&mut [0])))),
+        words_of_panic(|| drop(second.block_on(stream.read_buf()))),
+        words_of_panic(|| drop(second.block_on(stream.readable()))),
+        words_of_panic(|| drop(second.block_on(stream.write(b"x")))),
+        words_of_panic(|| drop(second.block_on(stream.write_vectored(&pieces)))),
+        words_of_panic(|| drop(second.block_on(stream.write_owned(vec![1])))),
+        words_of_panic(|| drop(second.block_on(stream.shutdown()))),
+    ];
+    assert!(others.iter().all(|other| *other == words), "{others:?}");
     second.block_on(async { rotor::time::sleep(MILLISECOND).await });
     deliver(&client, b"home");
     let mut four = [0; 4];
@@ -230,18 +244,26 @@ fn other_runtime() -> String {
 
 fn outlives() -> String {
     let runtime = builder().build().unwrap();
-    let (mut stream, listener, _client) = runtime.block_on(async {
+    let (mut stream, listener, socket, _client) = runtime.block_on(async {
         let (stream, client) = pair().await;
-        (stream, TcpListener::bind(ANY_PORT).await.unwrap(), client)
+        let listener = TcpListener::bind(ANY_PORT).await.unwrap();
+        (stream, listener, TcpSocket::new_v4().unwrap(), client)
     });
     assert_eq!(runtime.shut_down().leaked, 0);
     let mut kinds = Vec::new();
     run(async {
         kinds.push(stream.read(&mut [0]).await.unwrap_err().kind());
         kinds.push(stream.read_exact(&mut [0]).await.unwrap_err().kind());
+        kinds.push(stream.read_buf().await.map(drop).unwrap_err().kind());
         kinds.push(stream.peek(&mut [0]).await.unwrap_err().kind());
+        kinds.push(stream.try_read(&mut [0]).unwrap_err().kind());
         kinds.push(stream.readable().await.unwrap_err().kind());
         kinds.push(stream.write(b"x").await.unwrap_err().kind());
+        let pieces = [std::io::IoSlice::new(b"x")];
+        kinds.push(stream.write_vectored(&pieces).await.unwrap_err().kind());
+        kinds.push(socket.local_addr().unwrap_err().kind());
+        let connecting = socket.connect(([127, 0, 0, 1], 9).into());
+        kinds.push(connecting.await.map(drop).unwrap_err().kind());
         let (written, kept) = stream.write_owned(vec![1, 2]).await;
         assert_eq!(kept, [1, 2]);
         kinds.push(written.unwrap_err().kind());
