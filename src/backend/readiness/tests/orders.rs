@@ -196,6 +196,37 @@ fn a_number_that_an_accept_brings_again_ends_what_waited_on_it() {
     panic!("an accept never brought the number that was closed last");
 }
 
+/// The row of a number that is released may be in the list of those to be attended to, and another's
+/// before its turn comes.
+#[test]
+fn a_row_that_changes_hands_in_the_list_of_the_ready_loses_none_behind_it() {
+    let mut bench = Bench::new();
+    bench.provide_all();
+    let pairs = [(); 3].map(|()| pair());
+    let (numbers, mut fars): (Vec<_>, Vec<_>) =
+        pairs.into_iter().map(|(near, far)| (near.into_raw_fd(), far)).unzip();
+    for index in 0..2 {
+        let fd = numbers[index];
+        fars[index].write_all(&[1; 100]).unwrap();
+        wait_unread(fd, 100);
+        bench.queue(index as u32, &picked(fd));
+        let found = bench.tell(bench.key(fd), READ);
+        assert_eq!(one(bench.tick(&[found])).result, BUFFER_BYTES as i32);
+    }
+    // Both have more, so both are listed.
+    bench.queue(0, &picked(numbers[0]));
+    bench.queue(1, &picked(numbers[1]));
+    assert!(bench.engine.cancel(token(0)));
+    assert_eq!(one(bench.answers()).result, -libc::ECANCELED);
+    bench.engine.release(numbers[0]);
+    bench.queue(2, &picked(numbers[2]));
+    let answer = one(bench.tick(&[]));
+    assert_eq!((answer.token, answer.result), (token(1), 100 - BUFFER_BYTES as i32));
+    bench.engine.release(numbers[1]);
+    assert!(bench.engine.cancel(token(2)));
+    bench.engine.release(numbers[2]);
+}
+
 #[test]
 fn a_cancel_before_the_event_moves_nothing_and_after_it_delivers_what_moved() {
     let (near, mut far) = pair();
