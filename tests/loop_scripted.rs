@@ -310,6 +310,19 @@ fn a_receive_that_finds_the_backend_full_holds_no_buffer() {
 }
 
 #[test]
+fn a_receive_that_brings_nothing_holds_no_buffer() {
+    let (mut event_loop, script) = start(small());
+    let socket = stream(&mut event_loop);
+    for (nth, result) in [0, -libc::ECONNRESET, -libc::ECANCELED, 0].into_iter().enumerate() {
+        event_loop.submit(Operation::receive_picked(socket), 1).unwrap();
+        // It has a buffer of its own, as one is free.
+        assert!(matches!(script.asked()[nth].request, Request::Receive { .. }), "after {nth}");
+        script.answer(nth, result);
+        assert_eq!(outcomes(&tick(&mut event_loop)), [(1, result)]);
+    }
+}
+
+#[test]
 fn no_more_buffers_are_provided_than_receives_pick() {
     let (mut event_loop, script) = start(small());
     let sockets = [(); 2].map(|()| stream(&mut event_loop));
