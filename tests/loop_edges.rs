@@ -423,6 +423,17 @@ fn a_read_side_shut_by_the_program_is_not_the_peers_end() {
 }
 
 #[test]
+fn a_receive_of_no_bytes_says_nothing_about_the_peers_end() {
+    let (mut event_loop, script) = start(small());
+    let socket = connected(&mut event_loop, &script);
+    let receive = OwnedOperation::Receive { descriptor: socket };
+    event_loop.submit_owned(receive, Vec::new(), 1).unwrap();
+    script.answer(script.asked().len() - 1, 0);
+    assert_eq!(outcomes(&tick(&mut event_loop)), [(1, 0)]);
+    assert!(close_waits(&mut event_loop, &script, socket));
+}
+
+#[test]
 fn a_connect_of_a_connected_stream_leaves_it_connected() {
     let (mut event_loop, script) = start(small());
     for (errno, waits) in [(libc::EISCONN, true), (libc::EALREADY, true), (libc::ETIMEDOUT, false)]

@@ -3,9 +3,11 @@
 #[path = "support/script.rs"]
 mod script;
 
+use std::net::Shutdown;
 use std::time::Duration;
 
 use rotor::backend::{Completion, Request, TickWait, Token};
+use rotor::limits::{LINGER_BYTES_MAX, LINGER_PAUSE_NS_MAX, LINGER_PAUSE_NS_MIN};
 use rotor::runtime::Options;
 use rotor::{
     Descriptor, Event, EventKind, Interest, Operation, OwnedOperation, Reply, SubmitError,
@@ -94,6 +96,19 @@ fn sends_answered_at_once_keep_their_order_without_recursion() {
 }
 
 #[test]
+fn calls_answered_at_once_do_not_get_before_operations_in_flight() {
+    let (mut event_loop, script) = start(small());
+    let socket = stream(&mut event_loop);
+    event_loop.submit(send(socket, 10), 1).unwrap();
+    event_loop.submit(Operation::receive_picked(socket), 2).unwrap();
+    script.answer_at_once(&[1, 1]);
+    let would_block = std::io::ErrorKind::WouldBlock;
+    assert_eq!(event_loop.send_now(socket, b"x").unwrap_err().kind(), would_block);
+    assert_eq!(event_loop.send_vectored_now(socket, &[]).unwrap_err().kind(), would_block);
+    assert_eq!(event_loop.receive_now(socket, &mut [0]).unwrap_err().kind(), would_block);
+}
+
+#[test]
 fn a_canceled_send_reports_what_had_gone() {
     let (mut event_loop, script) = start(small());
     script.answer_cancels(false);
@@ -141,6 +156,61 @@ fn a_connection_that_arrived_beats_a_cancel() {
     assert!(events[0].descriptor().is_some() && !events[0].more());
     assert!(tick(&mut event_loop).is_empty());
     assert_eq!(script.asked().len(), 1, "a canceled accept is not handed over again");
+}
+
+#[test]
+fn a_multishot_accept_canceled_before_its_event_is_taken_ends_after_it() {
+    let (mut event_loop, script) = start(small());
+    let socket = listener(&mut event_loop);
+    script.answer_at_once(&[77]);
+    let accept = event_loop.submit(Operation::accept_multishot(socket), 1).unwrap();
+    assert!(event_loop.cancel(accept));
+    let mut events = tick(&mut event_loop);
+    events.extend(tick(&mut event_loop));
+    assert!(events[0].descriptor().is_some() && events[0].more());
+    assert_eq!(outcomes(&events[1..]), [(1, -libc::ECANCELED)]);
+    assert!(script.asked().is_empty(), "it was handed over again");
+}
+
+#[test]
+fn what_a_signal_interrupts_is_handed_over_again() {
+    let (mut event_loop, script) = start(small());
+    let sockets: Vec<Descriptor> = (0..5).map(|_| stream(&mut event_loop)).collect();
+    let listening = listener(&mut event_loop);
+    event_loop.submit(send(sockets[0], 10), 0).unwrap();
+    event_loop.submit(Operation::receive_picked(sockets[1]), 1).unwrap();
+    for (operation, user_data) in [
+        (OwnedOperation::Receive { descriptor: sockets[2] }, 2),
+        (OwnedOperation::ReadAt { descriptor: sockets[3], offset: 0 }, 3),
+        (OwnedOperation::WriteAt { descriptor: sockets[4], offset: 0 }, 4),
+    ] {
+        event_loop.submit_owned(operation, vec![0; 8], user_data).unwrap();
+    }
+    event_loop.submit(Operation::accept(listening), 5).unwrap();
+    for round in 0..3 {
+        assert!(tick(&mut event_loop).is_empty());
+        assert_eq!(script.asked().len(), 6 * (round + 1));
+        (0..6).for_each(|nth| script.answer(6 * round + nth, -libc::EINTR));
+    }
+    assert!(tick(&mut event_loop).is_empty());
+    for (nth, result) in [(18, 10), (22, 8), (23, 77)] {
+        script.answer(nth, result);
+    }
+    (19..22).for_each(|nth| script.answer_bytes(nth, b"bytes", false));
+    let mut seen = outcomes(&tick(&mut event_loop));
+    seen.sort_unstable();
+    assert_eq!(seen, [(0, 10), (1, 5), (2, 5), (3, 5), (4, 8), (5, 0)]);
+}
+
+#[test]
+fn a_poll_and_a_shutdown_of_what_is_gone_say_no_more_than_that_they_are_over() {
+    let (mut event_loop, script) = start(small());
+    let socket = stream(&mut event_loop);
+    event_loop.submit(Operation::poll(socket, Interest::Readable), 1).unwrap();
+    event_loop.submit(Operation::shutdown(socket, Shutdown::Write), 2).unwrap();
+    script.answer(0, i32::from(libc::POLLIN | libc::POLLHUP));
+    script.answer(1, -libc::ENOTCONN);
+    assert_eq!(outcomes(&tick(&mut event_loop)), [(1, 0), (2, 0)]);
 }
 
 #[test]
@@ -237,6 +307,39 @@ fn a_receive_that_finds_the_backend_full_holds_no_buffer() {
     (0..4).for_each(|nth| script.answer_bytes(nth, b"one", false));
     let events = tick(&mut event_loop);
     assert!(events.len() == 4 && events.iter().all(|event| event.buffer().is_some()), "{events:?}");
+}
+
+#[test]
+fn a_receive_that_brings_nothing_holds_no_buffer() {
+    let (mut event_loop, script) = start(small());
+    let socket = stream(&mut event_loop);
+    for (nth, result) in [0, -libc::ECONNRESET, -libc::ECANCELED, 0].into_iter().enumerate() {
+        event_loop.submit(Operation::receive_picked(socket), 1).unwrap();
+        // It has a buffer of its own, as one is free.
+        assert!(matches!(script.asked()[nth].request, Request::Receive { .. }), "after {nth}");
+        script.answer(nth, result);
+        assert_eq!(outcomes(&tick(&mut event_loop)), [(1, result)]);
+    }
+}
+
+#[test]
+fn no_more_buffers_are_provided_than_receives_pick() {
+    let (mut event_loop, script) = start(small());
+    let sockets = [(); 2].map(|()| stream(&mut event_loop));
+    for round in 0..8 {
+        for socket in sockets {
+            event_loop.submit(Operation::receive_picked(socket), 1).unwrap();
+        }
+        tick(&mut event_loop);
+        let asked = script.asked();
+        // The first has a buffer of its own, as long as one is free.
+        assert!(matches!(asked[2 * round].request, Request::Receive { .. }), "round {round}");
+        assert!(matches!(asked[2 * round + 1].request, Request::ReceivePicked { .. }));
+        (0..2).for_each(|nth| script.answer_bytes(2 * round + nth, b"x", false));
+        for event in tick(&mut event_loop) {
+            event_loop.return_buffer(event.buffer().unwrap());
+        }
+    }
 }
 
 #[test]
@@ -362,6 +465,50 @@ fn closing_gives_up_at_its_bounds_and_counts_it() {
     seen.sort_unstable();
     assert_eq!(seen, [(1, 0), (2, -libc::ECANCELED), (3, 0)]);
     assert_eq!(event_loop.statistics().resets, 2);
+}
+
+#[test]
+fn closing_looks_ever_less_often_and_takes_no_more_bytes_than_its_bound() {
+    let (mut event_loop, script) = start(small());
+    let [idle, flooded] = [(); 2].map(|()| stream(&mut event_loop));
+    script.reply(Ok(Reply::Count(1))); // unread
+    event_loop.submit(Operation::close(idle), 1).unwrap();
+    let mut events = [Event::EMPTY; 8];
+    for _ in 0..10 {
+        script.reply(Err(std::io::ErrorKind::WouldBlock.into()));
+        script.reply(Ok(Reply::Count(1))); // unsent
+        assert_eq!(event_loop.tick(&mut events, Wait::Forever).unwrap(), 0);
+    }
+    let pauses = script.waits();
+    assert_eq!(pauses[1..4], [1, 2, 4].map(|times| TickWait::AtMost(times * LINGER_PAUSE_NS_MIN)));
+    assert_eq!(pauses.last(), Some(&TickWait::AtMost(LINGER_PAUSE_NS_MAX)));
+    script.reply(Ok(Reply::Count(0))); // the peer has ended its side
+    script.advance(LINGER_PAUSE_NS_MAX);
+    assert_eq!(outcomes(&tick(&mut event_loop)), [(1, 0)]);
+
+    script.reply(Ok(Reply::Count(1)));
+    event_loop.submit(Operation::close(flooded), 2).unwrap();
+    script.reply(Ok(Reply::Count(LINGER_BYTES_MAX)));
+    script.reply(Ok(Reply::Count(1)));
+    script.reply(Ok(Reply::Count(1))); // unsent
+    script.advance(LINGER_PAUSE_NS_MIN);
+    assert_eq!(outcomes(&tick(&mut event_loop)), [(2, 0)]);
+    assert_eq!(event_loop.statistics().resets, 1);
+}
+
+#[test]
+fn a_close_that_is_over_ends_no_wait() {
+    let (mut event_loop, script) = start(small());
+    let socket = stream(&mut event_loop);
+    event_loop.submit(send(socket, 10), 1).unwrap();
+    event_loop.submit(Operation::close(socket), 2).unwrap();
+    tick(&mut event_loop);
+    script.answer(0, 10);
+    assert_eq!(outcomes(&tick(&mut event_loop)), [(1, 10), (2, 0)]);
+    let hour = Duration::from_secs(3600);
+    let mut events = [Event::EMPTY; 8];
+    assert_eq!(event_loop.tick(&mut events, Wait::AtMost(hour)).unwrap(), 0);
+    assert_eq!(script.waits().last(), Some(&TickWait::AtMost(hour.as_nanos() as u64)));
 }
 
 #[test]

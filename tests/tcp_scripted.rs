@@ -106,6 +106,8 @@ fn a_lease_that_ends_a_receive_leaves_the_writers_poll_for_room_alone() {
         assert!(poll_once(room.as_mut()).await.is_none(), "there is no room yet");
         script.answer(3, i32::from(libc::POLLOUT));
         room.await.unwrap();
+        let read = poll_once(reader.read(&mut buffer)).await;
+        assert!(read.is_none(), "the end of the canceled receive is no error: {read:?}");
     });
 }
 

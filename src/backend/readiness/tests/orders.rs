@@ -203,37 +203,81 @@ fn a_number_that_comes_again_without_a_release_ends_what_waited_on_it() {
 }
 
 #[test]
-fn a_number_that_an_accept_brings_again_ends_what_waited_on_it() {
+fn a_number_that_an_accept_or_an_open_brings_again_ends_what_waited_on_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let listening = listener.as_raw_fd();
-    let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
-    // Another test may get the number first.
-    for _ in 0..1_000 {
-        let mut bench = Bench::new();
-        bench.provide_all();
+    for opens in [false, true] {
+        // Another test may get the number first.
+        let again = (0..1_000).any(|_| the_lowest_number_comes_again(&listener, opens));
+        assert!(again, "the number that was closed last never came (opened: {opens})");
+    }
+}
+
+/// Closes a number behind the engine's back. False: the kernel brought another one.
+fn the_lowest_number_comes_again(listener: &TcpListener, opens: bool) -> bool {
+    let mut bench = Bench::new();
+    bench.provide_all();
+    let (address, listening) = (listener.local_addr().unwrap(), listener.as_raw_fd());
+    let (near, _far) = pair();
+    // The kernel gives the lowest number that is free.
+    let lowest = near.try_clone().unwrap();
+    let fd = lowest.as_raw_fd();
+    bench.queue(2, &picked(fd));
+    let old = bench.key(fd);
+    let (brought, mut answers) = if opens {
+        drop(lowest);
+        let open = Control::OpenStream { family_of: address };
+        let Reply::Opened(brought) = bench.engine.control(&open).unwrap() else { panic!("opened") };
+        (brought, bench.tick(&[]))
+    } else {
         let _client = TcpStream::connect(address).unwrap();
+        let peer: *mut RawAddress = Box::leak(Box::new(RawAddress::EMPTY));
         bench.queue(1, &Request::Accept { fd: listening, address: peer });
-        let (near, _far) = pair();
-        // The kernel gives the lowest number that is free.
-        let lowest = near.try_clone().unwrap();
-        let fd = lowest.as_raw_fd();
-        bench.queue(2, &picked(fd));
-        let (found, old) = (bench.tell(bench.key(listening), READ), bench.key(fd));
-        // Behind the engine's back.
+        let found = bench.tell(bench.key(listening), READ);
         drop(lowest);
         let answers = bench.tick(&[found]);
-        let accepted = answers.iter().find(|answer| answer.token == token(1)).unwrap().result;
-        if accepted == fd {
-            let ended = one(answers.into_iter().filter(|it| it.token != token(1)).collect());
-            assert_eq!((ended.token, ended.result), (token(2), -libc::EBADF));
-            bench.queue(3, &picked(fd));
-            assert_ne!(bench.key(fd), old);
-            return bench.engine.release(fd);
-        }
-        bench.engine.release(accepted);
+        let accepted = answers.iter().find(|answer| answer.token == token(1));
+        (accepted.expect("a client is there").result, answers)
+    };
+    if brought == fd {
+        answers.retain(|answer| answer.token != token(1));
+        let ended = one(answers);
+        assert_eq!((ended.token, ended.result), (token(2), -libc::EBADF));
+        bench.queue(3, &picked(fd));
+        assert_ne!(bench.key(fd), old);
     }
-    panic!("an accept never brought the number that was closed last");
+    bench.engine.release(brought);
+    brought == fd
+}
+
+/// The row of a number that is released may be in the list of those to be attended to, and another's
+/// before its turn comes.
+#[test]
+fn a_row_that_changes_hands_in_the_list_of_the_ready_loses_none_behind_it() {
+    let mut bench = Bench::new();
+    bench.provide_all();
+    let pairs = [(); 3].map(|()| pair());
+    let (numbers, mut fars): (Vec<_>, Vec<_>) =
+        pairs.into_iter().map(|(near, far)| (near.into_raw_fd(), far)).unzip();
+    for index in 0..2 {
+        let fd = numbers[index];
+        fars[index].write_all(&[1; 100]).unwrap();
+        wait_unread(fd, 100);
+        bench.queue(index as u32, &picked(fd));
+        let found = bench.tell(bench.key(fd), READ);
+        assert_eq!(one(bench.tick(&[found])).result, BUFFER_BYTES as i32);
+    }
+    // Both have more, so both are listed.
+    bench.queue(0, &picked(numbers[0]));
+    bench.queue(1, &picked(numbers[1]));
+    assert!(bench.engine.cancel(token(0)));
+    assert_eq!(one(bench.answers()).result, -libc::ECANCELED);
+    bench.engine.release(numbers[0]);
+    bench.queue(2, &picked(numbers[2]));
+    let answer = one(bench.tick(&[]));
+    assert_eq!((answer.token, answer.result), (token(1), 100 - BUFFER_BYTES as i32));
+    bench.engine.release(numbers[1]);
+    assert!(bench.engine.cancel(token(2)));
+    bench.engine.release(numbers[2]);
 }
 
 #[test]

@@ -287,6 +287,28 @@ fn what_waits_goes_on_on_the_duplicate_that_takes_a_number_s_place() {
 }
 
 #[test]
+fn the_number_of_a_duplicate_keeps_nothing_of_its_past() {
+    let (near, mut far) = pair();
+    let fd = near.as_raw_fd();
+    let heir = near.try_clone().unwrap().into_raw_fd();
+    let mut bench = Bench::new();
+    bench.provide_all();
+    bench.queue(1, &picked(fd));
+    // As if the number had been another's, and closed behind the loop's back.
+    bench.queue(2, &picked(heir));
+    bench.engine.forget(fd, Some(heir));
+    let ended = one(bench.tick(&[]));
+    assert_eq!((ended.token, ended.result), (token(2), -libc::EBADF));
+    drop(near);
+    far.write_all(b"on").unwrap();
+    wait_unread(heir, 2);
+    let found = bench.tell(bench.key(heir), READ);
+    let answer = one(bench.tick(&[found]));
+    assert_eq!((answer.token, answer.result), (token(1), 2));
+    bench.engine.release(heir);
+}
+
+#[test]
 fn what_cannot_be_watched_is_always_ready_and_what_is_refused_is_answered() {
     let mut bench = Bench::new();
     let file = std::fs::File::open("/proc/self/exe").unwrap();

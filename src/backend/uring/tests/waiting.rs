@@ -39,6 +39,32 @@ fn a_zero_wait_enters_only_when_there_is_something_to_do() {
 }
 
 #[test]
+fn a_wait_that_is_over_at_once_hands_over_what_is_queued() {
+    let mut uring = uring(8);
+    submit(&mut uring, 1, &Request::Nop);
+    assert_eq!(uring.tick(TickWait::Zero).unwrap(), TickEnd::Event);
+    submit(&mut uring, 2, &Request::Nop);
+    assert_eq!(uring.tick(TickWait::AtMost(SECOND)).unwrap(), TickEnd::Event);
+    let came: Vec<_> = std::iter::from_fn(|| uring.next()).map(|it| it.token).collect();
+    assert_eq!(came, [token(1), token(2)]);
+}
+
+#[test]
+fn completions_the_kernel_keeps_are_fetched_by_ticks_that_do_not_wait() {
+    let mut uring = uring(8);
+    for index in 0..100 {
+        submit(&mut uring, index, &Request::Nop);
+    }
+    let mut seen = vec![0; 100];
+    for _ in 0..100 {
+        uring.tick(TickWait::Zero).unwrap();
+        collect(&mut uring, &mut seen);
+    }
+    assert!(seen.iter().all(|&count| count == 1), "{seen:?}");
+    assert!(uring.statistics().overflows > 0);
+}
+
+#[test]
 fn a_timed_wait_is_never_early_and_takes_one_call() {
     let mut uring = uring(8);
     let mut late_max = 0;
