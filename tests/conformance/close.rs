@@ -23,6 +23,7 @@ scenarios! {
     4 close "a runtime's end delivers what was written" => runtime_end;
     4 close "a peer that takes nothing is reset at the bound, and counted" => at_the_bound;
     4 close "a stream that lingers for no time is reset" => no_linger;
+    4 close "a stream whose number was lent delivers, and is closed with its object" => lent;
     4 accept "a listener's close leaves its accepted connections open" => listener_close;
     1 close receive accept poll
         "a close ends what waits on its descriptor, each once" => ends_waiting;
@@ -173,6 +174,21 @@ fn no_linger() -> String {
         }
     };
     format!("{} {error:?}", told(&event))
+}
+
+fn lent() {
+    run(async {
+        let (mut stream, client) = pair().await;
+        deliver(&client, b"unread");
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&stream);
+        stream.write_all(pattern(0, 100_000)).await.unwrap();
+        // SAFETY: fcntl(2) with F_GETFD moves no memory.
+        assert!(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0);
+        let idle = descriptors();
+        drop(stream);
+        assert_same(&joined(read_all(client)).await.unwrap(), pattern(0, 100_000));
+        eventually("it is closed", || descriptors() == idle - 2).await;
+    });
 }
 
 fn listener_close() {

@@ -39,6 +39,7 @@ scenarios! {
     1 nop "four thousand operations on a ring of eight have one final event each" => many;
     1 nop timer shutdown
         "events that find no room come with the next tick, each once" => little_room;
+    1 nop receive "an old handle does not reach the next operation in its slot" => old_handles;
     1 wake "a wake ends a wait and is no event" => wake;
 }
 
@@ -465,6 +466,22 @@ fn little_room() {
     seen.sort_unstable();
     assert_eq!(seen, (0..30).collect::<Vec<u64>>());
     assert_idle(&mut event_loop);
+}
+
+fn old_handles() {
+    let mut event_loop = Loop::new(&rotor::runtime::Options { operations: 1, ..small() }).unwrap();
+    let (stream, peer) = loop_pair(&mut event_loop);
+    let mut old = Vec::new();
+    for _ in 0..300 {
+        old.push(event_loop.submit(Operation::nop(), 1).unwrap());
+        the_final(&mut event_loop);
+    }
+    event_loop.submit(Operation::receive_picked(stream), 2).unwrap();
+    assert!(old.iter().all(|&handle| !event_loop.cancel(handle)));
+    settle(&mut event_loop);
+    deliver(&peer, b"safe");
+    let event = the_final(&mut event_loop);
+    assert_eq!(take(&mut event_loop, &event), b"safe");
 }
 
 fn wake() {

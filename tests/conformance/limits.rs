@@ -36,6 +36,7 @@ scenarios! {
     6 receive "a stream that nobody reads holds one buffer" => one_buffer;
     6 read_buf "leases of a stream are bounded, and reads that copy go on" => leases_bounded;
     6 read_buf "a pool that is all lent makes others wait until a lease comes back" => pool_lent;
+    6 connect accept close "places are used again, two hundred times" => used_again;
     6 connect "a connect that finds no operation leaves nothing open" => connect_refused;
     6 write_owned "a buffer that finds no operation comes back" => buffer_comes_back;
     6 runtime "options that no loop can have are refused with words" => options_refused;
@@ -396,6 +397,29 @@ fn pool_lent() {
         assert!(!reading.is_finished());
         leases.pop();
         assert_eq!(woken(reading).await.unwrap(), 5);
+    });
+}
+
+fn used_again() {
+    let ((), _) = run_counted(builder().sockets(3).operations(4), async |counts| {
+        let listener = TcpListener::bind(ANY_PORT).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for round in 0..200_u32 {
+            let connecting = rotor::spawn(TcpStream::connect(address));
+            let (mut server, _) = listener.accept().await.unwrap();
+            let mut client = connecting.await.unwrap().unwrap();
+            client.write_all(&round.to_le_bytes()).await.unwrap();
+            let mut four = [0; 4];
+            server.read_exact(&mut four).await.unwrap();
+            assert_eq!(four, round.to_le_bytes());
+            drop(client);
+            assert_eq!(server.read(&mut four).await.unwrap(), 0);
+            drop(server);
+            while counts().event_loop.sockets.now > 1 {
+                sleep(Duration::ZERO).await;
+            }
+        }
+        assert!(counts().event_loop.sockets.high <= 3);
     });
 }
 

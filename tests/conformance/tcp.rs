@@ -25,6 +25,10 @@ scenarios! {
     8 accept
         "a connection that is reset before it is accepted is accepted and says so" => reset_in_backlog;
     8 receive "an echo returns every byte, of messages of all lengths" => echo;
+    8 receive "reads of all lengths around the buffer's give every byte" => read_lengths;
+    8 receive send "halves read and write at the same time, and find together again" => halves;
+    8 accept "incoming gives connections one by one" => incoming;
+    8 connect accept control "a socket is bound, listens and connects with its options" => sockets;
     8 receive ready read_buf "the end of a stream is read again and again" => the_end;
     8 receive "a reset is told once, after the bytes before it" => reset_after_bytes;
     8 receive "a reset ends a read that waits" => reset_while_reading;
@@ -185,6 +189,87 @@ fn echo() {
         });
         joined(peer).await;
         server.await.unwrap();
+    });
+}
+
+fn read_lengths() {
+    run_in(builder().buffer_bytes(512), async {
+        let (mut stream, mut client) = pair().await;
+        let lengths = [1, 511, 512, 513, 1024, 1025, 8191, 8192, 8193, 20_000];
+        let total = lengths.iter().sum::<usize>() * 2;
+        let writer = std::thread::spawn(move || client.write_all(pattern(5, total)).unwrap());
+        let mut got = Vec::new();
+        for exactly in [true, false] {
+            for length in lengths {
+                let mut buffer = vec![0; length];
+                let mut filled = 0;
+                while filled < length {
+                    filled += match exactly {
+                        true => stream.read_exact(&mut buffer).await.unwrap(),
+                        false => stream.read(&mut buffer[filled..]).await.unwrap(),
+                    };
+                }
+                got.extend_from_slice(&buffer);
+            }
+        }
+        assert_same(&got, pattern(5, total));
+        joined(writer).await;
+    });
+}
+
+fn halves() {
+    run(async {
+        let (stream, client) = pair().await;
+        let (mut reader, mut writer) = stream.into_split();
+        let reading = rotor::spawn(async move {
+            let mut all = vec![0; 200_000];
+            reader.read_exact(&mut all).await.unwrap();
+            (reader, all)
+        });
+        let mut sending = client.try_clone().unwrap();
+        let sender = std::thread::spawn(move || sending.write_all(pattern(1, 200_000)).unwrap());
+        let peer = read_all(client);
+        writer.write_all(pattern(2, 300_000)).await.unwrap();
+        let (reader, all) = reading.await.unwrap();
+        assert_same(&all, pattern(1, 200_000));
+        let mut stream = reader.reunite(writer).unwrap();
+        stream.write_all(b"together").await.unwrap();
+        drop(stream);
+        let all = joined(peer).await.unwrap();
+        assert_same(&all, &[pattern(2, 300_000), b"together"].concat());
+        joined(sender).await;
+    });
+}
+
+fn incoming() {
+    run(async {
+        let listener = TcpListener::bind(ANY_PORT).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let clients: Vec<Client> = (0..5).map(|_| connect(address)).collect();
+        let mut incoming = listener.incoming();
+        for client in &clients {
+            let stream = incoming.next().await.unwrap().unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
+        }
+        assert!(poll_once(incoming.next()).await.is_none());
+    });
+}
+
+fn sockets() {
+    run(async {
+        let listening = TcpSocket::new_v4().unwrap();
+        listening.set_reuseaddr(true).unwrap();
+        listening.bind(ANY_PORT.parse().unwrap()).unwrap();
+        let address = listening.local_addr().unwrap();
+        let listener = listening.listen(16).unwrap();
+        assert_eq!(listener.local_addr().unwrap(), address);
+        let connecting = TcpSocket::new_v4().unwrap();
+        connecting.set_nodelay(true).unwrap();
+        connecting.bind(ANY_PORT.parse().unwrap()).unwrap();
+        let from = connecting.local_addr().unwrap();
+        let client = connecting.connect(address).await.unwrap();
+        assert!(client.nodelay().unwrap());
+        assert_eq!(listener.accept().await.unwrap().1, from);
     });
 }
 

@@ -25,6 +25,7 @@ scenarios! {
     5 receive "an idle loop waits without an end, and without a wake" => idle;
     5 receive "a wait ends with the first arrival, and a timer stays armed" => arrival_ends_wait;
     5 timer "a timeout polls its future first, and is over in its time" => timeouts;
+    5 timer receive "signals end no wait early, and lose nothing" => signals;
     5 timer "a timer beyond the clock's end never fires" => beyond;
 }
 
@@ -298,6 +299,43 @@ fn timeouts() {
         open.set(true);
         assert_eq!(waiting.await, 7);
     });
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+fn signals() {
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: zeros are an action without flags, so that calls are interrupted; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = stop.clone();
+    // SAFETY: names the calling thread.
+    let target = unsafe { libc::pthread_self() };
+    let sender = std::thread::spawn(move || {
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            // SAFETY: the thread waits for this one, so it is alive.
+            assert_eq!(unsafe { libc::pthread_kill(target, libc::SIGUSR1) }, 0);
+            std::thread::sleep(MILLISECOND / 10);
+        }
+    });
+    run(async {
+        let (mut stream, client) = pair().await;
+        for round in 0..5_u8 {
+            let begun = std::time::Instant::now();
+            let mut byte = [0];
+            assert!(timeout(3 * MILLISECOND, stream.read(&mut byte)).await.is_err());
+            assert!(begun.elapsed() >= 3 * MILLISECOND);
+            deliver(&client, &[round]);
+            assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
+            assert_eq!(byte, [round]);
+        }
+    });
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    sender.join().unwrap();
 }
 
 fn beyond() {
