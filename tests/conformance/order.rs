@@ -13,6 +13,7 @@ use crate::rig::*;
 
 scenarios! {
     2 send "sixteen sends on a full socket arrive in order" => sixteen_sends;
+    2 send vectored "a send that is answered at once does not overtake one that waits" => no_overtaking;
     2 write_owned close
         "sixteen sends of buffers of their own arrive in order, before a close" => sixteen_owned;
     2 send write_owned vectored "sends of every kind keep their order" => kinds_of_send;

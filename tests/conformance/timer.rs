@@ -38,6 +38,9 @@ fn never_early() {
         let now = event_loop.now();
         assert!(now >= due, "{} ns early of {nanoseconds}", due - now);
     }
+    // Nor did any of them make the loop look again and again.
+    let (timers, ticks) = (31, event_loop.statistics().ticks);
+    assert!(ticks <= 3 * timers, "{ticks} ticks for {timers} timers");
     assert_idle(&mut event_loop);
 }
 
