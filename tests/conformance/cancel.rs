@@ -21,6 +21,7 @@ scenarios! {
     2 connect "a connect is canceled, in flight and before it" => connects;
     2 receive "receives of every kind are canceled, and lose no byte" => receives;
     2 receive "a receive that is canceled when its bytes have arrived loses none" => arrived;
+    2 receive "bytes that a tick has got beat a cancel" => in_hand;
     2 receive "of receives in a row any is canceled, and the others keep their order" => in_a_row;
     2 receive "cancels and bytes that cross lose no byte, a hundred times" => crossing;
     2 receive "a multishot receive that is canceled loses no byte" => receive_many;
@@ -160,22 +161,47 @@ fn receives() -> String {
     seen.join(", ")
 }
 
-/// The loop is not asked between the arrival and the cancel, so either may come first; the bytes are the
-/// receive's or the next one's.
-fn arrived() {
+/// The loop is not asked between the arrival and the cancel, so it has not got the bytes: whichever comes
+/// first does so on every backend, and the bytes are the receive's or the next one's.
+fn arrived() -> String {
     let mut event_loop = small_loop();
     let (stream, peer) = loop_pair(&mut event_loop);
+    let mut canceled = 0;
     for _ in 0..20 {
         let handle = event_loop.submit(Operation::receive_picked(stream), 1).unwrap();
         settle(&mut event_loop);
         deliver(&peer, b"arrived");
-        let event = cancel(&mut event_loop, handle);
-        let event = if event.is_canceled() {
-            finish(&mut event_loop, Operation::receive_picked(stream))
-        } else {
-            event
-        };
+        let mut event = cancel(&mut event_loop, handle);
+        if event.is_canceled() {
+            canceled += 1;
+            event = finish(&mut event_loop, Operation::receive_picked(stream));
+        }
         assert_eq!(take(&mut event_loop, &event), b"arrived");
+    }
+    assert_idle(&mut event_loop);
+    format!("{canceled} canceled")
+}
+
+/// What the loop has got by a tick, and had no room to tell, is told.
+fn in_hand() {
+    let mut event_loop = small_loop();
+    let ends = [loop_pair(&mut event_loop), loop_pair(&mut event_loop)];
+    for _ in 0..3 {
+        let submit = |event_loop: &mut Loop, number: usize| {
+            let receive = Operation::receive_picked(ends[number].0);
+            event_loop.submit(receive, number as u64).unwrap()
+        };
+        let handles = [submit(&mut event_loop, 0), submit(&mut event_loop, 1)];
+        settle(&mut event_loop);
+        ends.iter().for_each(|(_, peer)| deliver_surely(peer, b"here"));
+        let mut first = [Event::EMPTY];
+        while event_loop.tick(&mut first, Wait::Forever).unwrap() == 0 {}
+        let other = 1 - first[0].user_data() as usize;
+        assert_eq!(take(&mut event_loop, &first[0]), b"here");
+        event_loop.cancel(handles[other]);
+        let event = the_final(&mut event_loop);
+        assert_eq!(event.user_data(), other as u64);
+        assert_eq!(take(&mut event_loop, &event), b"here");
     }
     assert_idle(&mut event_loop);
 }

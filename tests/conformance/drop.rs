@@ -429,7 +429,7 @@ fn piped() -> Outcome {
         return Outcome::Skip("reads and writes at offsets end with Unsupported on this backend");
     }
     let (reading, writing) = pipe();
-    let runtime = builder().build().unwrap();
+    let runtime = builder().drain(500 * MILLISECOND).build().unwrap();
     runtime.block_on(async {
         let file = File::adopt(reading).unwrap();
         for number in 0..10 {

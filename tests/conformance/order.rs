@@ -2,7 +2,7 @@
 //! which they came. And promise 7: the same program is answered in the same way.
 
 use std::future::poll_fn;
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::rig::*;
 
 scenarios! {
     2 send "sixteen sends on a full socket arrive in order" => sixteen_sends;
+    2 send vectored "a send that is answered at once does not overtake one that waits" => no_overtaking;
     2 write_owned close
         "sixteen sends of buffers of their own arrive in order, before a close" => sixteen_owned;
     2 send write_owned vectored "sends of every kind keep their order" => kinds_of_send;
@@ -55,6 +56,25 @@ fn sixteen_sends() -> String {
     let order: Vec<u64> = ends.iter().map(Event::user_data).collect();
     assert!(ends.iter().all(|event| event.result().unwrap() as usize == LENGTH));
     format!("{order:?}")
+}
+
+fn no_overtaking() {
+    let mut event_loop = small_loop();
+    let (stream, mut peer) = loop_pair(&mut event_loop);
+    let filled = fill(&mut event_loop, stream);
+    event_loop.submit(send(stream, b"first "), 1).unwrap();
+    settle(&mut event_loop);
+    // There is room now, and the loop has not been asked since.
+    peer.read_exact(&mut vec![0; filled]).unwrap();
+    let refused = event_loop.send_now(stream, b"too soon").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+    let pieces = [IoSlice::new(b"too soon")];
+    let refused = event_loop.send_vectored_now(stream, &pieces).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(the_final(&mut event_loop).result().unwrap(), 6);
+    assert_eq!(event_loop.send_now(stream, b"second").unwrap(), 6);
+    finish(&mut event_loop, Operation::close(stream));
+    assert_eq!(read_all(peer).join().unwrap().unwrap(), b"first second");
 }
 
 fn sixteen_owned() -> String {

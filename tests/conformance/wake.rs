@@ -17,6 +17,7 @@ scenarios! {
     9 wake "a wake from a thread ends a wait for ever, two thousand times" => two_thousand;
     9 wake "a wake before the wait is not lost" => before_the_wait;
     9 wake "many wakes before a wait end it once" => many_before;
+    9 wake nop "wakes among more completions than fit are not lost, nor those after them" => crowded;
     9 wake "a loop's waker works when the loop is gone" => after_the_loop;
     9 wake "a task is woken by another thread, a thousand times" => thousand_tasks;
     9 wake "wakers work on any thread when their runtime is gone" => after_the_runtime;
@@ -69,6 +70,33 @@ fn many_before() {
     event_loop.tick(&mut [Event::EMPTY; 4], Wait::AtMost(2 * MILLISECOND)).unwrap();
     let after = event_loop.statistics().waits;
     assert_eq!(after.by_timeout - before.by_timeout, 1, "they are not there any more");
+}
+
+fn crowded() {
+    let options = rotor::runtime::Options { operations: 1024, ring_entries: 8, ..small() };
+    let mut event_loop = rotor::Loop::new(&options).unwrap();
+    let wake = event_loop.waker();
+    for _ in 0..5 {
+        for number in 0..1000 {
+            event_loop.submit(Operation::nop(), number).unwrap();
+            if number % 100 == 0 {
+                wake();
+            }
+        }
+        gather(&mut event_loop, 1000);
+        settle(&mut event_loop);
+        let before = event_loop.statistics().waits;
+        let wake = wake.clone();
+        let waking = thread::spawn(move || {
+            thread::sleep(MILLISECOND);
+            wake();
+        });
+        event_loop.tick(&mut [Event::EMPTY; 4], Wait::AtMost(PATIENCE)).unwrap();
+        assert_eq!(event_loop.statistics().waits.by_timeout, before.by_timeout, "it was lost");
+        waking.join().unwrap();
+        // Uses the wake up, if one before it ended the wait.
+        settle(&mut event_loop);
+    }
 }
 
 fn after_the_loop() {
