@@ -20,7 +20,7 @@ use rotor::backend::{
 use rotor::runtime::{Builder, Options};
 use rotor::{
     Control, Descriptor, DescriptorKind, Event, Loop, Operation, OwnedOperation, Reply,
-    SubmitError, TickError, Wait,
+    SocketOption, SubmitError, TickError, Wait,
 };
 use script::{anywhere, listener, outcomes, send, small, start, stream, tick};
 
@@ -420,6 +420,15 @@ fn a_read_side_shut_by_the_program_is_not_the_peers_end() {
         assert_eq!(outcomes(&tick(&mut event_loop)), [(2, 0)]);
         assert!(close_waits(&mut event_loop, &script, socket));
     }
+}
+
+#[test]
+fn a_close_of_a_stream_that_lingers_for_no_time_waits_for_nobody() {
+    let (mut event_loop, script) = start(small());
+    let socket = connected(&mut event_loop, &script);
+    let none = SocketOption::Linger(Some(Duration::ZERO));
+    event_loop.control(Control::Set(socket, none)).unwrap();
+    assert!(!close_waits(&mut event_loop, &script, socket));
 }
 
 #[test]

@@ -339,6 +339,8 @@ fn no_more_buffers_are_provided_than_receives_pick() {
         for event in tick(&mut event_loop) {
             event_loop.return_buffer(event.buffer().unwrap());
         }
+        // With no receive to pick one, none more is provided.
+        tick(&mut event_loop);
     }
 }
 
