@@ -39,8 +39,9 @@ copy_source() {
     touch "$copy/src/lib.rs"
 }
 
+# remove TREE TEXT: takes it out there. With ONLY_LOOK set it says whether it could.
 remove() {
-    (cd "$copy" && PLACES="$1" perl -e '
+    (cd "$1" && PLACES="$2" perl -e '
         for my $place (split /^\@\@ /m, $ENV{PLACES}) {
             next unless $place =~ /\S/;
             my ($file, $rest) = $place =~ /\A(\S+)\n(.*)\z/s or die "no file named\n";
@@ -51,6 +52,7 @@ remove() {
             my $text = <$in>;
             my $found = () = $text =~ /\Q$before\E/g;
             die "$file has the text $found times\n" unless $found == 1;
+            next if $ENV{ONLY_LOOK};
             $text =~ s/\Q$before\E/$after/;
             open my $out, ">", $file or die "$file: $!\n";
             print $out $text;
@@ -81,7 +83,7 @@ try() {
     local name=${names[$1]} target=${targets[$1]} test=${tests[$1]} log="$directory/${names[$1]}.log"
     local status=0 start=$SECONDS how=""
     copy_source
-    if ! remove "${removals[$1]}"; then
+    if ! remove "$copy" "${removals[$1]}"; then
         printf 'NOT CAUGHT  %s: the source has changed, and the control must follow\n' "$name"
         return 1
     fi
@@ -122,14 +124,35 @@ pass_untouched() {
     return "$failed"
 }
 
-# take_out [NAME ...]: all controls, or those named. `--list` prints their names; `--sample N` takes N,
-# always the same, spread over the list.
+# Whether every control still applies: the source has what it takes out, once, and its test exists. Two
+# controls of one file often stale together, and nobody would notice before the whole list is run.
+check_all() {
+    local number stale=0
+    for number in "${!names[@]}"; do
+        if ! ONLY_LOOK=1 remove "$root" "${removals[$number]}"; then
+            printf 'STALE       %s: the source has changed, and the control must follow\n' "${names[$number]}"
+            stale=$((stale + 1))
+        elif ! grep -rqF -- "${tests[$number]##*::}" src tests; then
+            printf 'STALE       %s: there is no test %s\n' "${names[$number]}" "${tests[$number]}"
+            stale=$((stale + 1))
+        fi
+    done
+    printf '%d of %d controls apply\n' $((${#names[@]} - stale)) "${#names[@]}"
+    ((stale == 0))
+}
+
+# take_out [NAME ...]: all controls, or those named. `--list` prints their names; `--check` looks whether
+# they apply; `--sample N` does so, and takes N, always the same, spread over the list.
 take_out() {
     local number count=${#names[@]} chosen=() caught=0
     if [[ ${1:-} == --list ]]; then
         printf '%s\n' "${names[@]}"
         return
+    elif [[ ${1:-} == --check ]]; then
+        check_all
+        return
     elif [[ ${1:-} == --sample ]]; then
+        check_all || exit 1
         local sample=${2:?--sample needs a number}
         for ((number = 0; number < sample; number++)); do
             chosen+=($(((2 * number + 1) * count / (2 * sample))))
