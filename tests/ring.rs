@@ -302,6 +302,40 @@ fn a_silent_receive_keeps_a_buffer_from_the_others_on_io_uring_alone() {
     event_loop.return_buffer(came[0].buffer().unwrap());
     gather(&mut event_loop, 1);
 }
+
+/// While some starve, buffers that come back are lent to none that only waits: neither to one that is
+/// new, nor to one that starves too.
+#[test]
+fn buffers_that_come_back_go_to_the_starving_receives_that_have_bytes() {
+    let mut event_loop = Loop::new(&Options { buffers: 4, ..small() }).unwrap();
+    let mut held = Vec::new();
+    for index in 0..4 {
+        let (descriptor, mut peer) = pair(&mut event_loop);
+        peer.write_all(b"x").unwrap();
+        event_loop.submit(Operation::receive_picked(descriptor), index).unwrap();
+        let event = gather(&mut event_loop, 1)[0];
+        held.push((descriptor, peer, event.buffer().unwrap()));
+    }
+    let mut starving = Vec::new();
+    for (bytes, index) in [(&b""[..], 10), (b"a", 11), (b"b", 12)] {
+        let (descriptor, mut peer) = pair(&mut event_loop);
+        peer.write_all(bytes).unwrap();
+        event_loop.submit(Operation::receive_picked(descriptor), index).unwrap();
+        starving.push(peer);
+    }
+    let wait = Wait::AtMost(Duration::from_millis(20));
+    assert_eq!(event_loop.tick(&mut [Event::EMPTY; 8], wait).unwrap(), 0);
+    // A silent receive is known to find none only where it must have one before its bytes.
+    assert!(event_loop.statistics().starved >= 2);
+    for (_, _, buffer) in &held[..2] {
+        event_loop.return_buffer(*buffer);
+    }
+    event_loop.submit(Operation::receive_picked(held[0].0), 20).unwrap();
+    let mut came: Vec<_> = gather(&mut event_loop, 2).iter().map(Event::user_data).collect();
+    came.sort_unstable();
+    assert_eq!(came, [11, 12], "some starve beside those that are silent");
+}
+
 /// The address space (0) or the memory in use (1).
 fn memory_pages(field: usize) -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();

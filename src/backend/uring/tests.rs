@@ -75,28 +75,25 @@ fn opened(uring: &mut Uring, control: Control<RawFd>) -> RawFd {
     }
 }
 
+/// Buffers lie further apart than they are long, as the loop lays them.
+fn stride(bytes: u32) -> usize {
+    bytes as usize + 64
+}
+
 /// Page-aligned memory for a buffer ring and its buffers, kept for the life of the test process: a
 /// ring's pages must outlast it.
 fn attach(uring: &mut Uring, count: u32, bytes: u32) -> *mut u8 {
     #[repr(align(4096))]
     struct Page([u8; 4096]);
-    let pages = 1 + (count * bytes).div_ceil(4096) as usize;
+    let stride = stride(bytes);
+    let pages = 1 + (count as usize * stride).div_ceil(4096);
     let memory = Vec::leak((0..pages).map(|_| Page([0xff; 4096])).collect::<Vec<_>>());
     let ring = memory[0].0.as_mut_ptr();
     let base = memory[1].0.as_mut_ptr();
     let ring_entries = count.next_power_of_two();
+    let memory = BufferMemory { base, stride, count, bytes, ring, ring_entries };
     // SAFETY: the memory is leaked.
-    unsafe {
-        uring.attach(BufferMemory {
-            base,
-            stride: bytes as usize,
-            count,
-            bytes,
-            ring,
-            ring_entries,
-        })
-    }
-    .unwrap();
+    unsafe { uring.attach(memory) }.unwrap();
     base
 }
 

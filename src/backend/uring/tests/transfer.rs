@@ -41,7 +41,7 @@ fn a_connection_is_made_and_carries_bytes_into_a_picked_buffer() {
         assert_eq!(results.map(|completion| completion.result), [5, 5]);
         let buffer = usize::from(results[0].buffer.unwrap());
         // SAFETY: the buffer lies in the leaked memory, and the receive is over.
-        let bytes = unsafe { std::slice::from_raw_parts(base.add(buffer * 64), 5) };
+        let bytes = unsafe { std::slice::from_raw_parts(base.add(buffer * stride(64)), 5) };
         assert_eq!(bytes, b"hello");
         assert_eq!(results[1].buffer, None);
         [listener, client, stream].into_iter().for_each(|fd| uring.release(fd));
@@ -84,7 +84,8 @@ fn buffers_go_round_the_ring_many_times() {
         assert_eq!(completion.result, 4);
         let buffer = completion.buffer.unwrap();
         // SAFETY: the buffer lies in the leaked memory, and the receive is over.
-        let word = unsafe { base.add(usize::from(buffer) * 64).cast::<u32>().read_unaligned() };
+        let word =
+            unsafe { base.add(usize::from(buffer) * stride(64)).cast::<u32>().read_unaligned() };
         assert_eq!(word, round);
         uring.provide(buffer);
     }
