@@ -247,3 +247,56 @@ impl Buffers {
         self.free = u32::from(buffer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::tables::arena::buffer_stride;
+
+    fn four() -> Buffers {
+        let mut plan = Plan::default();
+        Buffers::plan(&mut plan, 4, 4096);
+        Buffers::new(&mut Arena::new(plan.bytes()).unwrap(), 4, 4096)
+    }
+
+    /// Whoever may still write a buffer keeps it: a backend that names another's is stopped.
+    #[test]
+    fn a_buffer_is_taken_from_the_one_it_was_given_to_and_once() {
+        for lent in [false, true] {
+            for empty in [false, true] {
+                let mut buffers = four();
+                let (provided, (own, _, _)) = (buffers.provide().unwrap(), buffers.lend().unwrap());
+                let (right, wrong) = if lent { (own, provided) } else { (provided, own) };
+                let mut take = |buffer| {
+                    catch_unwind(AssertUnwindSafe(|| match empty {
+                        true => buffers.unused(buffer, lent),
+                        false => buffers.received(buffer, 1, lent),
+                    }))
+                };
+                assert!(take(wrong).is_err() && take(3).is_err());
+                assert!(take(right).is_ok());
+                assert!(take(right).is_err(), "it is theirs no more");
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_quarter_is_lent() {
+        let mut buffers = four();
+        assert!(buffers.lend().is_some() && buffers.lend().is_none());
+        assert_eq!((buffers.lent(), buffers.provided()), (1, 0));
+    }
+
+    /// The sets of a cache repeat every power of two.
+    #[test]
+    fn buffers_of_a_power_of_two_begin_in_different_sets_of_a_cache() {
+        for bytes in [4096, 16_384, 65_536] {
+            let stride = buffer_stride(bytes);
+            assert!(stride >= bytes as usize && stride % 64 == 0);
+            let sets: std::collections::BTreeSet<_> = (0..64).map(|n| n * stride % 4096).collect();
+            assert_eq!(sets.len(), 64, "of {bytes} bytes");
+        }
+    }
+}

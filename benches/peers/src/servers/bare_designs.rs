@@ -9,19 +9,19 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::{BufRingEntry, Fd};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::net::{RecvFlags, recv};
 
+use super::bare_uring::{connection_of, ring};
 use super::{BUFFER_BYTES, Sent, listen, send_pieces};
 
 const LISTENER: u64 = u64::MAX;
 /// Marks a send; the rest is the connection's index.
 const SEND: u64 = 1 << 63;
-const RING_ENTRIES: u32 = 1024;
 const GROUP: u16 = 1;
 /// Buffers of the ring: more than connections.
 const BUFFERS: u16 = 2048;
@@ -78,12 +78,7 @@ struct Server {
 
 pub(super) fn serve(design: Design, piece: usize) -> io::Result<()> {
     let listener = listen()?;
-    let ring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_submit_all()
-        .setup_cqsize(4 * RING_ENTRIES)
-        .build(RING_ENTRIES)?;
+    let ring = ring()?;
     let mut buffers = Buffers::new();
     let flags = if design == Design::Incremental { INCREMENTAL } else { 0 };
     let address = buffers.ring as u64;
@@ -168,12 +163,7 @@ impl Server {
     }
 
     fn accepted(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
-        if completion.result() < 0 {
-            return Err(io::Error::from_raw_os_error(-completion.result()));
-        }
-        // SAFETY: a new descriptor that nobody else owns.
-        let socket = unsafe { OwnedFd::from_raw_fd(completion.result()) };
-        rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+        let socket = connection_of(completion)?;
         let buffer = Box::into_raw(Box::new([0; BUFFER_BYTES]));
         self.connections.push(Some(Connection { socket, buffer }));
         self.arm(self.connections.len() - 1)

@@ -31,13 +31,7 @@ struct Server {
 
 pub(super) fn serve(piece: usize) -> io::Result<()> {
     let listener = listen()?;
-    let ring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_submit_all()
-        .setup_cqsize(4 * RING_ENTRIES)
-        .build(RING_ENTRIES)?;
-    let mut server = Server { ring, listener, connections: Vec::new(), piece };
+    let mut server = Server { ring: ring()?, listener, connections: Vec::new(), piece };
     server.arm_accept()?;
     let mut completions = Vec::new();
     loop {
@@ -54,6 +48,27 @@ pub(super) fn serve(piece: usize) -> io::Result<()> {
             }
         }
     }
+}
+
+/// The ring of every bare loop.
+pub(super) fn ring() -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_submit_all()
+        .setup_cqsize(4 * RING_ENTRIES)
+        .build(RING_ENTRIES)
+}
+
+/// What an accept brought.
+pub(super) fn connection_of(accept: &cqueue::Entry) -> io::Result<OwnedFd> {
+    if accept.result() < 0 {
+        return Err(io::Error::from_raw_os_error(-accept.result()));
+    }
+    // SAFETY: the completion of an accept gives a new descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(accept.result()) };
+    rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+    Ok(socket)
 }
 
 impl Server {
@@ -74,12 +89,7 @@ impl Server {
     }
 
     fn accepted(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
-        if completion.result() < 0 {
-            return Err(io::Error::from_raw_os_error(-completion.result()));
-        }
-        // SAFETY: the completion of an accept gives a new descriptor that nobody else owns.
-        let socket = unsafe { OwnedFd::from_raw_fd(completion.result()) };
-        rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+        let socket = connection_of(completion)?;
         let buffer = Box::into_raw(Box::new([0; BUFFER_BYTES]));
         self.connections.push(Some(Connection { socket, buffer, unsent: 0..0 }));
         self.arm_receive(self.connections.len() - 1)?;
