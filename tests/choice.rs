@@ -137,7 +137,10 @@ fn a_memory_lock_limit_below_the_rings_is_a_refusal() {
         return;
     }
     let copied = std::env::temp_dir().join(format!("rotor-which-backend-{}", std::process::id()));
-    std::fs::copy(example("which_backend"), &copied).unwrap();
+    // By another process: a copy made here is open for writing meanwhile, and a child that another
+    // test begins then keeps it open, which exec refuses (ETXTBSY).
+    let made = Command::new("cp").arg(example("which_backend")).arg(&copied).status().unwrap();
+    assert!(made.success());
     let lines = [0, 147_456].map(|limit| first_line_of_nobody(&copied, limit));
     let _ = std::fs::remove_file(&copied);
     for (limit, line) in [0, 147_456].into_iter().zip(lines) {
