@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::cells::Cell;
 use crate::child::ServerProcess;
-use crate::echo;
+use crate::echo::{self, Contestant};
 use crate::machine;
 use crate::options::Plan;
 use crate::results::{BesideRun, Crowd, Results, Section};
@@ -34,18 +34,15 @@ const FLOOD_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
     let connections = plan.cells_beside.iter().map(|cell| cell.connections).max().unwrap_or(0);
-    machine::raise_descriptors(2 * plan.crowd + connections + 64)?;
+    machine::raise_descriptors(2 * (plan.crowd + connections) + 64)?;
     machine::pin(machine::Cores::chosen()?.client)?;
     let mut results = Results::load(&plan.results)?;
     let mut section = Section::new(plan.quick, Some(plan.measured.as_secs_f64()));
     for round in 0..plan.rounds {
-        for (index, cell) in plan.cells_beside.iter().enumerate() {
-            // Whoever goes first finds another machine than whoever goes last.
-            let mut order = [false, true];
-            order.rotate_left((round as usize + index) % 2);
-            for crowded in order {
-                let run = measure(plan, cell, round, crowded)
-                    .map_err(|error| format!("rotor beside a crowd, at {cell}: {error}"))?;
+        for cell in &plan.cells_beside {
+            let runs = measure(plan, cell, round)
+                .map_err(|error| format!("rotor beside a crowd, at {cell}: {error}"))?;
+            for run in runs {
                 let beside = run.crowd.as_ref().map_or(0, |crowd| crowd.floods + crowd.leases);
                 print!("beside {beside:>5} streams  ");
                 echo::say(&run.echo);
@@ -59,30 +56,31 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-fn measure(plan: &Plan, cell: &Cell, round: u32, crowded: bool) -> Result<BesideRun, Error> {
-    let mut process = ServerProcess::start(Server::Rotor, Job::Beside { crowd: plan.crowd })?;
-    let (floods, leases) = (process.address("floods on ")?, process.address("leases on ")?);
-    let memory_bytes = process.line("memory ")?.parse()?;
-    if !crowded {
-        let echo = echo::measure(plan, &mut process, Server::Rotor, cell, round)?;
-        return Ok(BesideRun { crowd: None, echo });
-    }
-    let before_bytes = process.resident_bytes()?;
-    let gathered = Gathered::come(&mut process, floods, leases, plan.crowd);
+/// The same server twice, one of them with a crowd.
+fn measure(plan: &Plan, cell: &Cell, round: u32) -> Result<[BesideRun; 2], Error> {
+    let start = || ServerProcess::start(Server::Rotor, Job::Beside { crowd: plan.crowd });
+    let (alone, mut crowded) = (start()?, start()?);
+    let (floods, leases) = (crowded.address("floods on ")?, crowded.address("leases on ")?);
+    let memory_bytes = crowded.line("memory ")?.parse()?;
+    let before_bytes = crowded.resident_bytes()?;
+    let gathered = Gathered::come(&mut crowded, floods, leases, plan.crowd);
     // A server that ended explains a crowd that did not come.
-    process.check_alive()?;
+    crowded.check_alive()?;
     let mut gathered = gathered?;
-    let echo = echo::measure(plan, &mut process, Server::Rotor, cell, round)?;
+    let mut contestants = [Contestant::meet(alone, *cell)?, Contestant::meet(crowded, *cell)?];
+    echo::alternate(plan, &mut contestants)?;
     gathered.check()?;
+    let [alone, crowded] = contestants;
     let crowd = Crowd {
         floods: gathered.floods.len(),
         leases: gathered.leases.len(),
         flooded_bytes: gathered.flooded_bytes,
         before_bytes,
-        after_bytes: process.resident_bytes()?,
+        after_bytes: crowded.process().resident_bytes()?,
         memory_bytes,
     };
-    Ok(BesideRun { crowd: Some(crowd), echo })
+    let crowded = BesideRun { crowd: Some(crowd), echo: crowded.run(round) };
+    Ok([BesideRun { crowd: None, echo: alone.run(round) }, crowded])
 }
 
 /// The peers of a crowd.

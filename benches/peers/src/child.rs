@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -13,7 +14,7 @@ use crate::servers::{Job, Server};
 
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
-    server: Server,
+    pub(crate) server: Server,
     process: Child,
     lines: BufReader<ChildStdout>,
     pub(crate) address: SocketAddr,
@@ -22,7 +23,18 @@ pub(crate) struct ServerProcess {
 impl ServerProcess {
     /// Starts this program again as that server, and waits until it listens.
     pub(crate) fn start(server: Server, job: Job) -> io::Result<ServerProcess> {
-        let mut process = Command::new(std::env::current_exe()?)
+        ServerProcess::start_from(&std::env::current_exe()?, server, job)
+    }
+
+    /// Starts another build of this program as its rotor.
+    pub(crate) fn start_baseline(program: &Path, job: Job) -> io::Result<ServerProcess> {
+        let mut process = ServerProcess::start_from(program, Server::Rotor, job)?;
+        process.server = Server::Baseline;
+        Ok(process)
+    }
+
+    fn start_from(program: &Path, server: Server, job: Job) -> io::Result<ServerProcess> {
+        let mut process = Command::new(program)
             .args(["serve", "--core", &Cores::chosen()?.server.to_string(), server.name()])
             .args(job.arguments())
             .stdin(Stdio::null())

@@ -1,9 +1,12 @@
 //! The echo rows: paired rounds of every server in every cell.
 
+use std::io;
+use std::time::Duration;
+
 use crate::Error;
 use crate::cells::Cell;
 use crate::child::ServerProcess;
-use crate::client::{Client, ServerUse};
+use crate::client::{Client, Measured, ServerUse};
 use crate::machine;
 use crate::options::Plan;
 use crate::results::{EchoRun, Results, Section};
@@ -14,17 +17,25 @@ const DISTURBED_MIN: f64 = 0.02;
 
 pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
     let connections = plan.cells.iter().map(|cell| cell.connections).max().unwrap_or(0);
-    machine::raise_descriptors(connections + 64)?;
+    machine::raise_descriptors(plan.servers.len() * connections + 64)?;
     machine::pin(machine::Cores::chosen()?.client)?;
     let mut results = Results::load(&plan.results)?;
     let mut section = Section::new(plan.quick, Some(plan.measured.as_secs_f64()));
     for round in 0..plan.rounds {
-        for (index, cell) in plan.cells.iter().enumerate() {
-            for server in order(&plan.servers, cell, round as usize + index) {
-                let run = ServerProcess::start(server, Job::of(cell))
-                    .map_err(Error::from)
-                    .and_then(|mut process| measure(plan, &mut process, server, cell, round))
-                    .map_err(|error| format!("{} at {cell}: {error}", server.name()))?;
+        for cell in &plan.cells {
+            let mut contestants = Vec::new();
+            for &server in plan.servers.iter().filter(|server| server.takes_part(cell)) {
+                let process = match (server, &plan.baseline) {
+                    (Server::Baseline, Some(program)) => {
+                        ServerProcess::start_baseline(program, Job::of(cell))?
+                    }
+                    (server, _) => ServerProcess::start(server, Job::of(cell))?,
+                };
+                contestants.push(Contestant::meet(process, *cell)?);
+            }
+            alternate(plan, &mut contestants)?;
+            for contestant in contestants {
+                let run = contestant.run(round);
                 say(&run);
                 section.runs.push(run);
             }
@@ -36,47 +47,78 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// The servers of a cell, in an order that alternates from round to round: whoever goes first finds
-/// another machine than whoever goes last.
-fn order(servers: &[Server], cell: &Cell, round: usize) -> Vec<Server> {
-    let mut order: Vec<_> =
-        servers.iter().copied().filter(|server| server.takes_part(cell)).collect();
-    let first = round / 2 % order.len().max(1);
-    order.rotate_left(first);
-    if round % 2 == 1 {
-        order.reverse();
-    }
-    order
+/// A server that runs and the client it echoes to.
+pub(crate) struct Contestant {
+    process: ServerProcess,
+    cell: Cell,
+    client: Client,
+    measured: Measured,
 }
 
-/// An echo of a server that runs.
-pub(crate) fn measure(
-    plan: &Plan,
-    process: &mut ServerProcess,
-    server: Server,
-    cell: &Cell,
-    round: u32,
-) -> Result<EchoRun, Error> {
-    let client = Client::connect(process.address, *cell)?;
-    let measured = client.run(plan.warm_up, plan.measured, || {
-        Ok(ServerUse { cpu_ns: process.cpu_ns()?, waited_ns: process.waited_ns()? })
-    });
-    // A server that ended explains an echo that did not come.
-    process.check_alive()?;
-    let measured = measured?;
-    Ok(EchoRun {
-        round,
-        server,
-        cell: *cell,
-        echoes: measured.echoes,
-        seconds: measured.seconds,
-        server_cpu_ns: measured.server.cpu_ns,
-        p50_ns: measured.latency_ns.value_at_quantile(0.50),
-        p99_ns: measured.latency_ns.value_at_quantile(0.99),
-        client_idle: measured.idle_seconds / measured.seconds,
-        server_waited: measured.server.waited_ns as f64 / 1e9 / measured.seconds,
-        client_waited: (1.0 - measured.cpu_seconds / measured.seconds).max(0.0),
-    })
+/// Measures them in turn, a slice of the time each, again and again: what the machine's neighbours do
+/// lasts longer than a slice, and so falls on all of them alike. Whoever is not measured has nothing
+/// to do.
+pub(crate) fn alternate(plan: &Plan, contestants: &mut [Contestant]) -> Result<(), Error> {
+    for contestant in &mut *contestants {
+        contestant.go(Duration::ZERO, plan.warm_up)?;
+    }
+    let slice = plan.measured / plan.slices;
+    for turn in 0..plan.slices as usize {
+        // Nobody always follows the same other.
+        let mut order: Vec<_> = (0..contestants.len()).collect();
+        order.rotate_left(turn / 2 % contestants.len().max(1));
+        if turn % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let measured = contestants[index].go(slice / 5, slice)?;
+            contestants[index].measured += measured;
+        }
+    }
+    Ok(())
+}
+
+impl Contestant {
+    pub(crate) fn meet(process: ServerProcess, cell: Cell) -> io::Result<Contestant> {
+        let client = Client::connect(process.address, cell)?;
+        Ok(Contestant { process, cell, client, measured: Measured::nothing() })
+    }
+
+    fn go(&mut self, warm_up: Duration, measured: Duration) -> Result<Measured, Error> {
+        let process = &self.process;
+        let gone = self.client.run(warm_up, measured, || {
+            Ok(ServerUse { cpu_ns: process.cpu_ns()?, waited_ns: process.waited_ns()? })
+        });
+        // A server that ended explains an echo that did not come.
+        let gone = self.process.check_alive().and(gone);
+        gone.map_err(|error| format!("{} at {}: {error}", self.server().name(), self.cell).into())
+    }
+
+    pub(crate) fn server(&self) -> Server {
+        self.process.server
+    }
+
+    pub(crate) fn process(&self) -> &ServerProcess {
+        &self.process
+    }
+
+    /// What its slices came to.
+    pub(crate) fn run(&self, round: u32) -> EchoRun {
+        let measured = &self.measured;
+        EchoRun {
+            round,
+            server: self.server(),
+            cell: self.cell,
+            echoes: measured.echoes,
+            seconds: measured.seconds,
+            server_cpu_ns: measured.server.cpu_ns,
+            p50_ns: measured.latency_ns.value_at_quantile(0.50),
+            p99_ns: measured.latency_ns.value_at_quantile(0.99),
+            client_idle: measured.idle_seconds / measured.seconds,
+            server_waited: measured.server.waited_ns as f64 / 1e9 / measured.seconds,
+            client_waited: (1.0 - measured.cpu_seconds / measured.seconds).max(0.0),
+        }
+    }
 }
 
 pub(crate) fn say(run: &EchoRun) {

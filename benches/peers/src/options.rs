@@ -9,6 +9,9 @@ use crate::cells::{self, Cell};
 use crate::servers::{Job, Server};
 use crate::tasks::Runtime;
 
+/// A round's time in a cell is measured in so many slices, of which the servers have one each in turn.
+const SLICES: u32 = 10;
+
 /// Measures rotor beside tokio, a bare io_uring loop and a bare epoll loop.
 ///
 /// Without a command: echo, idle, tasks and beside, then the report.
@@ -37,6 +40,10 @@ pub(crate) struct Options {
     /// Only these servers. Ratios need `tokio` among them.
     #[arg(long, global = true, value_delimiter = ',')]
     servers: Vec<Server>,
+
+    /// Another build of this program: its rotor runs in the same rounds, as `baseline`.
+    #[arg(long, global = true)]
+    baseline: Option<PathBuf>,
 
     /// Where the raw rounds lie [default: benches/peers/results.json, quick: not kept].
     #[arg(long, global = true)]
@@ -85,6 +92,8 @@ pub(crate) struct Plan {
     pub(crate) rounds: u32,
     pub(crate) warm_up: Duration,
     pub(crate) measured: Duration,
+    /// In so many slices, the servers in turn.
+    pub(crate) slices: u32,
     pub(crate) cells: Vec<Cell>,
     pub(crate) servers: Vec<Server>,
     pub(crate) idle_connections: usize,
@@ -93,6 +102,7 @@ pub(crate) struct Plan {
     pub(crate) cells_beside: Vec<Cell>,
     /// Tasks alive in the largest executor row; the others follow from it.
     pub(crate) tasks_scale: u64,
+    pub(crate) baseline: Option<PathBuf>,
     pub(crate) results: PathBuf,
     /// Whether the raw rounds stay when the report is made: what a quick run measures is worth
     /// nothing, unless it was asked for a file.
@@ -108,15 +118,20 @@ impl Plan {
             ([], false) => cells::all(),
             (given, _) => given.to_vec(),
         };
-        let servers = match &options.servers[..] {
+        let mut servers = match &options.servers[..] {
             [] => Server::USUAL.to_vec(),
             given => given.to_vec(),
         };
+        servers.retain(|server| *server != Server::Baseline);
+        if options.baseline.is_some() {
+            servers.push(Server::Baseline);
+        }
         Plan {
             quick,
             rounds: options.rounds.unwrap_or(if quick { 1 } else { 10 }),
             warm_up: Duration::from_secs_f64(seconds / 4.0),
             measured: Duration::from_secs_f64(seconds),
+            slices: if quick { 2 } else { SLICES },
             cells: chosen(&options.cells),
             servers,
             idle_connections: if quick { 1_000 } else { 10_000 },
@@ -126,6 +141,7 @@ impl Plan {
                 given => given.to_vec(),
             },
             tasks_scale: if quick { 100_000 } else { 1_000_000 },
+            baseline: options.baseline.clone(),
             results: options.results.clone().unwrap_or_else(|| results_default(quick)),
             keeps_results: !quick || options.results.is_some(),
         }

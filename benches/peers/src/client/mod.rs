@@ -11,6 +11,7 @@ mod tests;
 use std::hint;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::ops::AddAssign;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,31 @@ pub(crate) struct Measured {
     /// Seconds of CPU the client had. It never sleeps: what is missing, another program took.
     pub(crate) cpu_seconds: f64,
     pub(crate) latency_ns: Histogram<u64>,
+}
+
+impl Measured {
+    pub(crate) fn nothing() -> Measured {
+        Measured {
+            echoes: 0,
+            seconds: 0.0,
+            idle_seconds: 0.0,
+            server: ServerUse { cpu_ns: 0, waited_ns: 0 },
+            cpu_seconds: 0.0,
+            latency_ns: histogram(),
+        }
+    }
+}
+
+impl AddAssign for Measured {
+    fn add_assign(&mut self, more: Measured) {
+        self.echoes += more.echoes;
+        self.seconds += more.seconds;
+        self.idle_seconds += more.idle_seconds;
+        self.server.cpu_ns += more.server.cpu_ns;
+        self.server.waited_ns += more.server.waited_ns;
+        self.cpu_seconds += more.cpu_seconds;
+        self.latency_ns += more.latency_ns;
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -115,14 +141,17 @@ impl Client {
         })
     }
 
-    /// Warms up, measures, and waits for what is still in flight. Every byte that comes is compared
-    /// with what was sent; `server_use` is asked at both ends of the measured time.
+    /// Warms up, measures, and waits for what is still in flight, so that the server then has nothing to
+    /// do until the next call. Every byte that comes is compared with what was sent; `server_use` is
+    /// asked at both ends of the measured time.
     pub(crate) fn run(
-        mut self,
+        &mut self,
         warm_up: Duration,
         measured: Duration,
         server_use: impl Fn() -> io::Result<ServerUse>,
     ) -> io::Result<Measured> {
+        self.phase = Phase::Running;
+        self.progress_ns = self.clock();
         for index in 0..self.connections.len() {
             self.send(index)?;
             self.arm_receive(index)?;
@@ -146,7 +175,7 @@ impl Client {
                 waited_ns: ended.waited_ns - started.waited_ns,
             },
             cpu_seconds: cpu_ended - cpu_started,
-            latency_ns: std::mem::replace(&mut self.latency_ns, histogram()),
+            latency_ns: self.latency_ns.clone(),
         };
         self.phase = Phase::Ending;
         self.run_until(Duration::MAX)?;

@@ -25,7 +25,11 @@ fn against(serve: impl Fn(usize, &mut [u8]) -> bool + Send + 'static) -> io::Res
     let cell = "1x64".parse().expect("a cell");
     let idle = || Ok(ServerUse { cpu_ns: 0, waited_ns: 0 });
     let (warm_up, measured) = (Duration::from_millis(5), Duration::from_millis(20));
-    Client::connect(address, cell)?.run(warm_up, measured, idle)
+    let mut client = Client::connect(address, cell)?;
+    let mut whole = client.run(warm_up, measured, idle)?;
+    // Goes on where it was after a pause.
+    whole += client.run(warm_up, measured, idle)?;
+    Ok(whole)
 }
 
 #[test]

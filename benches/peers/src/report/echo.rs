@@ -136,7 +136,8 @@ fn compared(section: &Section<EchoRun>) -> Vec<Server> {
     let has_column = |server: &Server| match server {
         Server::Rotor => true,
         Server::RotorSpin | Server::Tokio => false,
-        Server::BareUring
+        Server::Baseline
+        | Server::BareUring
         | Server::BareEpoll
         | Server::BarePicked
         | Server::BareMultishot

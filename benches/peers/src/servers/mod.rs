@@ -35,6 +35,8 @@ pub(crate) enum Server {
     Rotor,
     /// rotor with a spin budget; measured at one connection only.
     RotorSpin,
+    /// The rotor of another build of this program, which `--baseline` names.
+    Baseline,
     Tokio,
     BareUring,
     BareEpoll,
@@ -55,9 +57,10 @@ impl Server {
     pub(crate) const USUAL: [Server; 5] =
         [Server::Rotor, Server::RotorSpin, Server::Tokio, Server::BareUring, Server::BareEpoll];
 
-    pub(crate) const ALL: [Server; 10] = [
+    pub(crate) const ALL: [Server; 11] = [
         Server::Rotor,
         Server::RotorSpin,
+        Server::Baseline,
         Server::Tokio,
         Server::BareUring,
         Server::BareEpoll,
@@ -73,6 +76,7 @@ impl Server {
         match self {
             Server::Rotor => "rotor",
             Server::RotorSpin => "rotor-spin",
+            Server::Baseline => "baseline",
             Server::Tokio => "tokio",
             Server::BareUring => "bare-uring",
             Server::BareEpoll => "bare-epoll",
@@ -124,7 +128,7 @@ pub(crate) fn serve(server: Server, job: Job, core: usize) -> io::Result<()> {
         Job::Beside { crowd } => machine::raise_descriptors(2 * crowd + CROWD_ROOM as usize)?,
     }
     match (server, job) {
-        (Server::Rotor, job) => on_rotor::serve(job, Duration::ZERO),
+        (Server::Rotor | Server::Baseline, job) => on_rotor::serve(job, Duration::ZERO),
         (Server::RotorSpin, job) => on_rotor::serve(job, SPIN_BUDGET),
         (Server::Tokio, job) => on_tokio::serve(job),
         (Server::BareUring, Job::Echo { piece }) => bare_uring::serve(piece),
