@@ -45,10 +45,6 @@ pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
 /// socket is known to have more; a shorter one is served from a buffer (decision 0004).
 pub const DIRECT_READ_BYTES_MIN: usize = 8192;
 
-/// When a stream's last bytes came so many at a time, the next large read waits for readiness and then
-/// receives directly, which saves copying them; otherwise for a receive (decision 0011).
-pub const BULK_BYTES_MIN: usize = 4096;
-
 /// A listener that found no descriptor or memory for a connection tries again after this long; the
 /// pause doubles from there ...
 pub const ACCEPT_PAUSE_NS_MIN: u64 = 10_000_000;

@@ -21,6 +21,7 @@ impl Loop {
     /// # Errors
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) when nothing fits or sends are queued ahead; else
     /// what the kernel says. A broken pipe is an error, never a signal.
+    #[inline]
     pub fn send_now(&mut self, descriptor: Descriptor, bytes: &[u8]) -> io::Result<usize> {
         let fd = self.ready_to_send(descriptor)?;
         let (pointer, length) = (bytes.as_ptr(), capped(bytes.len()));
@@ -97,6 +98,7 @@ impl Loop {
         self.counts.immediate.sends + self.counts.immediate.receives
     }
 
+    #[inline(always)]
     fn ready_to_send(&self, descriptor: Descriptor) -> io::Result<i32> {
         self.check()?;
         let row = self.open(descriptor)?;
@@ -104,6 +106,7 @@ impl Loop {
         if socket.send.is_idle() { Ok(socket.fd) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
+    #[inline(always)]
     fn answer_now(&mut self, request: &Request) -> io::Result<usize> {
         match self.driver.submit(Token::new(NONE, 0), request) {
             Submission::Done(result) if result >= 0 => Ok(result as usize),

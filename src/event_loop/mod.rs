@@ -156,6 +156,15 @@ impl Loop {
         self.buffers.bytes(buffer, range)
     }
 
+    /// Copies the last bytes of a buffer to `into`, which has as many, and returns it.
+    ///
+    /// # Panics
+    /// As [`bytes`](Loop::bytes) and [`return_buffer`](Loop::return_buffer).
+    #[inline]
+    pub(crate) fn drain_buffer(&mut self, buffer: BufferId, range: Range<u32>, into: &mut [u8]) {
+        self.buffers.drain(buffer, range, into);
+    }
+
     /// Moves received bytes to the start of their buffer, to make room behind them; bytes outside
     /// the range are forgotten.
     ///

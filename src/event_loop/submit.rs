@@ -201,6 +201,12 @@ impl Loop {
         if self.slots.reserve_operation() { Ok(()) } else { Err(self.full(EventKind::Receive)) }
     }
 
+    /// Whether an operation may be kept or submitted, as far as their number goes.
+    #[inline]
+    pub(crate) fn has_operation(&self) -> bool {
+        self.slots.operations().now < self.slots.operations().limit
+    }
+
     /// Gives a kept operation up.
     pub(crate) fn release_operation(&mut self) {
         self.slots.release_operation();

@@ -28,9 +28,6 @@ pub(crate) enum Receiving {
     No,
     /// One is to be armed before the next tick; nothing is in flight yet.
     Wanted,
-    /// A poll for bytes, which the next large read then receives directly; only while no bytes are in
-    /// hand.
-    Polled,
     /// Into a buffer of the loop, lent or picked; only while no bytes are in hand.
     Picked,
     /// Into the buffer in hand, behind its bytes. Those may be read meanwhile; the buffer is
@@ -42,7 +39,7 @@ impl Receiving {
     pub(crate) fn is_in_flight(self) -> bool {
         match self {
             Receiving::No | Receiving::Wanted => false,
-            Receiving::Polled | Receiving::Picked | Receiving::Filling => true,
+            Receiving::Picked | Receiving::Filling => true,
         }
     }
 }
@@ -53,10 +50,6 @@ pub(crate) struct Stream {
     pub(crate) receiving: Receiving,
     /// The socket is likely to have bytes: try at once before a receive is armed.
     pub(crate) nonempty: bool,
-    /// Its last bytes came many at a time.
-    pub(crate) bulk: bool,
-    /// The receive that is wanted is to be a poll. Whoever reads otherwise arms a receive after it.
-    pub(crate) polls: bool,
     /// The peer has finished; sticky.
     pub(crate) ended: bool,
     /// A receive failed with this `errno`; told once.
@@ -82,8 +75,6 @@ impl Stream {
             hand: None,
             receiving: Receiving::No,
             nonempty: false,
-            bulk: false,
-            polls: false,
             ended: false,
             failed: None,
             awaiting_room: false,
@@ -211,6 +202,7 @@ impl Streams {
     }
 
     /// The row of a descriptor; nothing if another generation stands there.
+    #[inline]
     pub(crate) fn row(&mut self, descriptor: Descriptor) -> Option<&mut Row> {
         match self.rows.get_mut(descriptor.index as usize) {
             Some((generation, row)) if *generation == descriptor.generation => Some(row),
@@ -218,6 +210,7 @@ impl Streams {
         }
     }
 
+    #[inline]
     pub(crate) fn stream(&mut self, descriptor: Descriptor) -> Option<&mut Stream> {
         match self.row(descriptor)? {
             Row::Stream(stream) => Some(stream),
@@ -315,10 +308,7 @@ impl Core {
                 (Some(hand), Receiving::Filling) => {
                     *row = Row::Closing { filling: Some(hand.buffer) };
                 }
-                (
-                    Some(hand),
-                    Receiving::No | Receiving::Wanted | Receiving::Polled | Receiving::Picked,
-                ) => {
+                (Some(hand), Receiving::No | Receiving::Wanted | Receiving::Picked) => {
                     self.event_loop.return_buffer(hand.buffer);
                 }
                 (None, _) => {}

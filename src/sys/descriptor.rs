@@ -31,9 +31,10 @@ const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT;
 ///
 /// # Safety
 /// `pointer` is valid for reads of `length` bytes.
+#[inline]
 pub(crate) unsafe fn send_now(fd: RawFd, pointer: *const u8, length: u32) -> i32 {
     // SAFETY: the caller vouches for the memory; the call ends before this returns.
-    answer(|| unsafe { libc::send(fd, pointer.cast(), length as usize, SEND_FLAGS) })
+    answer(move || unsafe { libc::send(fd, pointer.cast(), length as usize, SEND_FLAGS) })
 }
 
 /// Sends what fits of a message's pieces, in order: a count or a negative `errno`.
@@ -473,6 +474,7 @@ fn borrow<'a>(fd: RawFd) -> io::Result<BorrowedFd<'a>> {
 }
 
 /// Makes the call again as long as a signal interrupts it, and turns `errno` into a negative result.
+#[inline(always)]
 fn answer(call: impl Fn() -> isize) -> i32 {
     loop {
         let result = call();

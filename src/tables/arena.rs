@@ -163,6 +163,7 @@ impl<T> Table<T> {
     }
 
     /// The row's address, for the kernel to read or write. Valid as long as the arena.
+    #[inline]
     pub(crate) fn address_of(&mut self, index: u32) -> *mut T {
         assert!(index < self.len);
         // SAFETY: `index < len <= capacity`, in bounds of the table's range.
@@ -214,6 +215,7 @@ pub(crate) struct BufferBytes {
     base: NonNull<u8>,
     count: u32,
     bytes: u32,
+    stride: usize,
 }
 
 /// How far apart buffers lie: a cache line more than their size, since buffers a power of two apart
@@ -224,8 +226,9 @@ pub(crate) fn buffer_stride(bytes: u32) -> usize {
 
 impl BufferBytes {
     pub(crate) fn new(arena: &mut Arena, count: u32, bytes: u32) -> BufferBytes {
-        let base = arena.range(count as usize * buffer_stride(bytes), ARENA_ALIGN);
-        BufferBytes { memory: arena.memory.clone(), base, count, bytes }
+        let stride = buffer_stride(bytes);
+        let base = arena.range(count as usize * stride, ARENA_ALIGN);
+        BufferBytes { memory: arena.memory.clone(), base, count, bytes, stride }
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -236,14 +239,14 @@ impl BufferBytes {
     pub(crate) fn address_of(&self, buffer: u16, offset: u32) -> *mut u8 {
         assert!(u32::from(buffer) < self.count && offset <= self.bytes);
         // SAFETY: in bounds of the range by the assertion.
-        unsafe { self.base.add(buffer as usize * buffer_stride(self.bytes) + offset as usize) }
-            .as_ptr()
+        unsafe { self.base.add(buffer as usize * self.stride + offset as usize) }.as_ptr()
     }
 
     /// Bytes the kernel has written and no longer touches. The caller ([`Buffers`]) has checked that
     /// the buffer is held and that the range ends before what is in flight.
     ///
     /// [`Buffers`]: crate::tables::buffers::Buffers
+    #[inline]
     pub(crate) fn read(&self, buffer: u16, start: u32, end: u32) -> &[u8] {
         assert!(start <= end && end <= self.bytes);
         let first = self.address_of(buffer, start);

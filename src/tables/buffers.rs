@@ -134,6 +134,7 @@ impl Buffers {
         *(if lent { &mut self.lent } else { &mut self.provided }) -= 1;
     }
 
+    #[inline]
     fn held(&self, buffer: BufferId) -> &Row {
         let row = &self.rows[u32::from(buffer.0)];
         let held = match row.holder {
@@ -146,10 +147,24 @@ impl Buffers {
 
     /// Received bytes of a held buffer.
     #[track_caller]
+    #[inline]
     pub(crate) fn bytes(&self, buffer: BufferId, range: Range<u32>) -> &[u8] {
         let filled = self.held(buffer).filled;
         assert!(range.end <= filled, "rotor: only {filled} bytes of {buffer:?} were received");
         self.bytes.read(buffer.0, range.start, range.end)
+    }
+
+    /// Takes a held buffer back of which these are the last bytes, copied to `into`, which has as many.
+    #[inline]
+    pub(crate) fn drain(&mut self, buffer: BufferId, range: Range<u32>, into: &mut [u8]) {
+        let row = &self.rows[u32::from(buffer.0)];
+        assert!(
+            row.holder == Holder::Held && range.end <= row.filled,
+            "rotor: {buffer:?} is not held, is in use, or has fewer bytes"
+        );
+        into.copy_from_slice(self.bytes.read(buffer.0, range.start, range.end));
+        self.release(buffer.0);
+        self.held.give_back();
     }
 
     /// Stops unless the buffer is held, idle, and has that many bytes.
@@ -239,6 +254,7 @@ impl Buffers {
         self.release(buffer);
     }
 
+    #[inline]
     fn release(&mut self, buffer: u16) {
         let free = self.free;
         let row = &mut self.rows[u32::from(buffer)];
