@@ -11,6 +11,10 @@ pub(crate) const CELL_ALIGN: usize = 64;
 /// The smallest cell, half a line. What must be aligned to more than that is larger than it.
 const CELL_BYTES_MIN: usize = 32;
 
+/// From here on a cell is an odd number of lines, so that all sets of a cache have a part in the lines
+/// that every task uses. With a power of two few would have them all.
+const SPREAD_BYTES_MIN: usize = 2048;
+
 /// The sizes and offsets of a `Shared`, the headers and the cells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
@@ -34,7 +38,8 @@ impl Plan {
         let task_bytes = usize::try_from(options.task_bytes).ok()?;
         let cell_bytes = match task_bytes {
             0..=CELL_BYTES_MIN => CELL_BYTES_MIN,
-            _ => task_bytes.checked_next_multiple_of(CELL_ALIGN)?,
+            0..SPREAD_BYTES_MIN => task_bytes.checked_next_multiple_of(CELL_ALIGN)?,
+            _ => task_bytes.checked_next_multiple_of(CELL_ALIGN)? | CELL_ALIGN,
         };
         let cells_bytes = cell_bytes.checked_mul(usize::try_from(options.tasks).ok()?)?;
         let headers_array = Layout::array::<Header>(usize::try_from(headers).ok()?).ok()?;
