@@ -156,6 +156,14 @@ impl Loop {
         self.buffers.bytes(buffer, range)
     }
 
+    /// Copies received bytes of a buffer to `into`, which has as many.
+    ///
+    /// # Panics
+    /// As [`bytes`](Loop::bytes).
+    pub(crate) fn copy_out(&self, buffer: BufferId, range: Range<u32>, into: &mut [u8]) {
+        self.buffers.copy_out(buffer, range, into);
+    }
+
     /// Copies the last bytes of a buffer to `into`, which has as many, and returns it.
     ///
     /// # Panics

@@ -166,7 +166,7 @@ impl Core {
         if let Some(hand) = stream.hand.as_ref().filter(|hand| hand.start < hand.end) {
             let count = into.len().min((hand.end - hand.start) as usize);
             let end = hand.start + count as u32;
-            into[..count].copy_from_slice(self.event_loop.bytes(hand.buffer, hand.start..end));
+            self.event_loop.copy_out(hand.buffer, hand.start..end, &mut into[..count]);
             return Some(Ok(count));
         }
         if let Some(errno) = stream.failed {

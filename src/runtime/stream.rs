@@ -150,7 +150,7 @@ impl Stream {
         let Some(hand) = &mut self.hand else { return 0 };
         let count = into.len().min((hand.end - hand.start) as usize);
         let end = hand.start + count as u32;
-        into[..count].copy_from_slice(event_loop.bytes(hand.buffer, hand.start..end));
+        event_loop.copy_out(hand.buffer, hand.start..end, &mut into[..count]);
         hand.start = end;
         self.return_if_empty(event_loop);
         count

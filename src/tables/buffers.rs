@@ -154,6 +154,12 @@ impl Buffers {
         self.bytes.read(buffer.0, range.start, range.end)
     }
 
+    /// Copies received bytes of a held buffer to `into`, which has as many.
+    #[track_caller]
+    pub(crate) fn copy_out(&self, buffer: BufferId, range: Range<u32>, into: &mut [u8]) {
+        copy(self.bytes(buffer, range), into);
+    }
+
     /// Takes a held buffer back of which these are the last bytes, copied to `into`, which has as many.
     #[inline]
     pub(crate) fn drain(&mut self, buffer: BufferId, range: Range<u32>, into: &mut [u8]) {
@@ -162,7 +168,7 @@ impl Buffers {
             row.holder == Holder::Held && range.end <= row.filled,
             "rotor: {buffer:?} is not held, is in use, or has fewer bytes"
         );
-        into.copy_from_slice(self.bytes.read(buffer.0, range.start, range.end));
+        copy(self.bytes.read(buffer.0, range.start, range.end), into);
         self.release(buffer.0);
         self.held.give_back();
     }
@@ -261,6 +267,24 @@ impl Buffers {
         row.holder = Holder::Free;
         row.next = free;
         self.free = u32::from(buffer);
+    }
+}
+
+/// Bytes copied at a time: fewer than those from which the C library uses one instruction for all
+/// (`rep movsb`, from 2,048 or 4,096 on). Where the target does not begin on a cache line that takes up
+/// to five times as long on some processors (measured in decision 0011).
+const COPY_BYTES: usize = 1024;
+
+/// Copies bytes to where there is room for as many.
+#[inline]
+fn copy(from: &[u8], into: &mut [u8]) {
+    if from.len() <= COPY_BYTES {
+        into.copy_from_slice(from);
+        return;
+    }
+    assert!(from.len() == into.len(), "rotor: {} bytes for {}", from.len(), into.len());
+    for (from, into) in from.chunks(COPY_BYTES).zip(into.chunks_mut(COPY_BYTES)) {
+        into.copy_from_slice(from);
     }
 }
 
