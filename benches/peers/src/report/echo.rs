@@ -13,6 +13,10 @@ const LOST_BELOW: f64 = 0.97;
 /// What the rows that count are to reach: rate, and CPU an echo.
 const RATE_MIN: f64 = 1.06;
 const CPU_MAX: f64 = 0.95;
+/// What rotor on epoll is to reach: of tokio's rate over the rows that count, and of the bare epoll
+/// loop's in each row.
+const EPOLL_RATE_MIN: f64 = 1.0;
+const EPOLL_ROW_MIN: f64 = 0.95;
 /// What a spin budget is to be worth at one connection.
 const SPIN_RATE_MIN: f64 = 2.5;
 /// A client with less time left than this may have been what was measured.
@@ -46,6 +50,7 @@ pub(super) fn tables(section: &Section<EchoRun>) -> String {
     }
     rates(&mut text, section, &cells);
     cpu(&mut text, section, &cells);
+    epoll(&mut text, section, &cells);
     behind(&mut text, section, &cells);
     text
 }
@@ -96,6 +101,35 @@ fn cpu(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
     text.push_str(if reached == Some(false) { " **missed** (0.95) |\n\n" } else { " |\n\n" });
 }
 
+/// rotor on epoll beside the bare epoll loop, row by row.
+fn epoll(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
+    let both = |measure, cell| {
+        median_of(&ratios_to(section, Server::RotorEpoll, Server::BareEpoll, cell, measure))
+    };
+    if cells.iter().all(|cell| both(EchoRun::rate, cell).is_none()) {
+        return;
+    }
+    text.push_str(
+        "rotor on epoll, as a part of the bare epoll loop in the same round:\n\n\
+         | row | echoes a second | CPU an echo | |\n|---|---:|---:|---|\n",
+    );
+    for cell in cells {
+        let rate = both(EchoRun::rate, cell);
+        let missed = rate.is_some_and(|rate| rate.median < EPOLL_ROW_MIN);
+        let verdict = if missed { "**missed** (0.95)" } else { "" };
+        let cpu = shown(both(EchoRun::cpu_ns, cell));
+        let _ = writeln!(text, "| {cell} | {} | {cpu} | {verdict} |", shown(rate));
+    }
+    let all = mean_of(section, Server::RotorEpoll, cells, EchoRun::rate);
+    let missed = all.is_some_and(|all| all.median < EPOLL_RATE_MIN);
+    let _ = writeln!(
+        text,
+        "\nAs a part of tokio's rate, geometric mean of the rows that count: {}{}.\n",
+        shown(all),
+        if missed { ", **missed** (1.00)" } else { "" },
+    );
+}
+
 /// What a ratio hides: absolute figures, and whether the server was what held up the echo.
 fn behind(text: &mut String, section: &Section<EchoRun>, cells: &[Cell]) {
     text.push_str(
@@ -136,7 +170,8 @@ fn compared(section: &Section<EchoRun>) -> Vec<Server> {
     let has_column = |server: &Server| match server {
         Server::Rotor => true,
         Server::RotorSpin | Server::Tokio => false,
-        Server::Baseline
+        Server::RotorEpoll
+        | Server::Baseline
         | Server::BareUring
         | Server::BareEpoll
         | Server::BarePicked
@@ -177,18 +212,25 @@ fn mean(
     measure: Measure,
 ) -> Option<Estimate> {
     text.push_str("| **geometric mean**, 16 connections and more, up to 4 KiB |");
-    let mean_of = |server| {
-        let rows: Vec<_> = cells
-            .iter()
-            .filter(|cell| cell.counts())
-            .map(|cell| ratios(section, server, cell, measure))
-            .collect();
-        geometric_mean_of(&rows)
-    };
     for server in compared(section) {
-        let _ = write!(text, " {} |", shown(mean_of(server)));
+        let _ = write!(text, " {} |", shown(mean_of(section, server, cells, measure)));
     }
-    mean_of(Server::Rotor)
+    mean_of(section, Server::Rotor, cells, measure)
+}
+
+/// A server's geometric mean over the rows that count, as a part of tokio's.
+fn mean_of(
+    section: &Section<EchoRun>,
+    server: Server,
+    cells: &[Cell],
+    measure: Measure,
+) -> Option<Estimate> {
+    let rows: Vec<_> = cells
+        .iter()
+        .filter(|cell| cell.counts())
+        .map(|cell| ratios(section, server, cell, measure))
+        .collect();
+    geometric_mean_of(&rows)
 }
 
 fn runs<'a>(
@@ -201,9 +243,20 @@ fn runs<'a>(
 
 /// The server's figure as a part of tokio's, for each round that has both.
 fn ratios(section: &Section<EchoRun>, server: Server, cell: &Cell, measure: Measure) -> Vec<f64> {
+    ratios_to(section, server, Server::Tokio, cell, measure)
+}
+
+/// The same, as a part of another's.
+fn ratios_to(
+    section: &Section<EchoRun>,
+    server: Server,
+    other: Server,
+    cell: &Cell,
+    measure: Measure,
+) -> Vec<f64> {
     let ratio = |run: &EchoRun| {
-        let tokio = runs(section, Server::Tokio, cell).find(|tokio| tokio.round == run.round)?;
-        Some(measure(run) / measure(tokio))
+        let other = runs(section, other, cell).find(|other| other.round == run.round)?;
+        Some(measure(run) / measure(other))
     };
     runs(section, server, cell).filter_map(ratio).collect()
 }

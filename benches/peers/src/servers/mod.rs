@@ -35,6 +35,8 @@ pub(crate) enum Server {
     Rotor,
     /// rotor with a spin budget; measured at one connection only.
     RotorSpin,
+    /// rotor on its epoll backend.
+    RotorEpoll,
     /// The rotor of another build of this program, which `--baseline` names.
     Baseline,
     Tokio,
@@ -54,12 +56,19 @@ pub(crate) enum Server {
 
 impl Server {
     /// Those that run when none are named.
-    pub(crate) const USUAL: [Server; 5] =
-        [Server::Rotor, Server::RotorSpin, Server::Tokio, Server::BareUring, Server::BareEpoll];
-
-    pub(crate) const ALL: [Server; 11] = [
+    pub(crate) const USUAL: [Server; 6] = [
         Server::Rotor,
         Server::RotorSpin,
+        Server::RotorEpoll,
+        Server::Tokio,
+        Server::BareUring,
+        Server::BareEpoll,
+    ];
+
+    pub(crate) const ALL: [Server; 12] = [
+        Server::Rotor,
+        Server::RotorSpin,
+        Server::RotorEpoll,
         Server::Baseline,
         Server::Tokio,
         Server::BareUring,
@@ -76,6 +85,7 @@ impl Server {
         match self {
             Server::Rotor => "rotor",
             Server::RotorSpin => "rotor-spin",
+            Server::RotorEpoll => "rotor-epoll",
             Server::Baseline => "baseline",
             Server::Tokio => "tokio",
             Server::BareUring => "bare-uring",
@@ -129,6 +139,7 @@ pub(crate) fn serve(server: Server, job: Job, core: usize) -> io::Result<()> {
     }
     match (server, job) {
         (Server::Rotor | Server::Baseline, job) => on_rotor::serve(job, Duration::ZERO),
+        (Server::RotorEpoll, job) => on_rotor::serve_on_epoll(job),
         (Server::RotorSpin, job) => on_rotor::serve(job, SPIN_BUDGET),
         (Server::Tokio, job) => on_tokio::serve(job),
         (Server::BareUring, Job::Echo { piece }) => bare_uring::serve(piece),

@@ -21,6 +21,12 @@ use rotor::runtime::Builder;
 use self::runtime::IDLE_CELL_BYTES;
 use super::{Job, TASK_BYTES, crowd};
 
+/// On the backend for kernels that refuse io_uring.
+pub(super) fn serve_on_epoll(job: Job) -> io::Result<()> {
+    rotor::backend::prefer(rotor::backend::Kind::Epoll).map_err(io::Error::other)?;
+    serve(job, Duration::ZERO)
+}
+
 pub(super) fn serve(job: Job, spin_budget: Duration) -> io::Result<()> {
     let builder = Builder::new().spin_budget(spin_budget);
     match job {
