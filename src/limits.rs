@@ -14,7 +14,7 @@ pub const BUFFERS_MAX: u32 = 1 << 15;
 /// Receives that are lent a buffer when they are submitted, in place of one picked when bytes arrive:
 /// at most so many, and at most a quarter of the buffers. Cheaper for the kernel, but a stream that
 /// waits holds its buffer (decision 0011).
-pub const BUFFERS_LENT_MAX: u32 = 512;
+pub const BUFFERS_LENT_MAX: u32 = 256;
 
 /// The most rows a table may have. Indices above are kept for the backends' own use.
 pub const ROWS_MAX: u32 = 1 << 24;
@@ -44,6 +44,10 @@ pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
 /// A read into at least this many bytes, or a buffer's worth, goes to the kernel directly when the
 /// socket is known to have more; a shorter one is served from a buffer (decision 0004).
 pub const DIRECT_READ_BYTES_MIN: usize = 8192;
+
+/// When a stream's last bytes came so many at a time and its receive cannot be lent a buffer, the next
+/// large read waits for readiness and then receives directly, which saves copying them (decision 0011).
+pub const BULK_BYTES_MIN: usize = 4096;
 
 /// A listener that found no descriptor or memory for a connection tries again after this long; the
 /// pause doubles from there ...

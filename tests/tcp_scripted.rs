@@ -13,7 +13,7 @@ use std::task::{Context, Wake, Waker};
 
 use rotor::backend::Request;
 use rotor::backend::scripted::{Asked, Script, scripted};
-use rotor::limits::TRANSFER_BYTES_MAX;
+use rotor::limits::{BULK_BYTES_MIN, TRANSFER_BYTES_MAX};
 use rotor::net::{TcpListener, TcpStream};
 use rotor::runtime::{Builder, Runtime};
 use rotor::task::yield_now;
@@ -22,8 +22,12 @@ use support::{MILLISECOND, PATIENCE, poll_once, watched, words_of};
 
 /// A runtime on a script.
 fn start() -> (Runtime, Script) {
+    start_as(Builder::new())
+}
+
+fn start_as(builder: Builder) -> (Runtime, Script) {
     let (backend, script) = scripted();
-    (Builder::new().build_with_backend(Box::new(backend)).unwrap(), script)
+    (builder.build_with_backend(Box::new(backend)).unwrap(), script)
 }
 
 /// A stream that is accepted as the first thing asked, and its listener.
@@ -108,6 +112,69 @@ fn a_lease_that_ends_a_receive_leaves_the_writers_poll_for_room_alone() {
         room.await.unwrap();
         let read = poll_once(reader.read(&mut buffer)).await;
         assert!(read.is_none(), "the end of the canceled receive is no error: {read:?}");
+    });
+}
+
+#[test]
+fn a_large_read_waits_for_a_poll_while_bytes_come_many_at_a_time_and_no_buffer_is_lent() {
+    let _watched = watched();
+    // Too few to lend one.
+    let (runtime, script) = start_as(Builder::new().buffers(3));
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let (mut large, mut small) = (vec![0; 16_384], [0; 16]);
+        assert!(poll_once(stream.read(&mut large)).await.is_none());
+        asked(&script, 2).await;
+        script.answer_bytes(1, &[7; BULK_BYTES_MIN], false);
+        assert_eq!(stream.read(&mut large).await.unwrap(), BULK_BYTES_MIN);
+        assert!(poll_once(stream.read(&mut large)).await.is_none());
+        asked(&script, 3).await;
+        assert!(matches!(script.asked()[2].request, Request::Poll { .. }));
+        // Whoever reads less finds the poll in its way, and then has a receive.
+        {
+            let mut read = pin!(stream.read(&mut small));
+            assert!(poll_once(read.as_mut()).await.is_none());
+            script.answer(2, i32::from(libc::POLLIN));
+            while script.asked().len() < 4 {
+                yield_now().await;
+                assert!(poll_once(read.as_mut()).await.is_none());
+            }
+            assert!(matches!(script.asked()[3].request, Request::ReceivePicked { .. }));
+            script.answer_bytes(3, b"few", false);
+            assert_eq!(read.await.unwrap(), 3);
+        }
+        // Few bytes end it.
+        assert!(poll_once(stream.read(&mut large)).await.is_none());
+        asked(&script, 5).await;
+        assert!(matches!(script.asked()[4].request, Request::ReceivePicked { .. }));
+        script.answer_bytes(4, &[7; BULK_BYTES_MIN], false);
+        assert_eq!(stream.read(&mut large).await.unwrap(), BULK_BYTES_MIN);
+        // The next waits in its turn, and receives directly: here the end.
+        let mut read = pin!(stream.read(&mut large));
+        assert!(poll_once(read.as_mut()).await.is_none());
+        asked(&script, 6).await;
+        script.answer(5, i32::from(libc::POLLIN));
+        script.answer_at_once(&[0]);
+        assert_eq!(read.await.unwrap(), 0);
+        assert_eq!(script.asked().len(), 6);
+    });
+}
+
+#[test]
+fn a_large_read_is_lent_a_buffer_while_few_are_though_bytes_come_many_at_a_time() {
+    let _watched = watched();
+    // Enough to lend one.
+    let (runtime, script) = start_as(Builder::new().buffers(4));
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let mut large = vec![0; 16_384];
+        for nth in 1..=2 {
+            assert!(poll_once(stream.read(&mut large)).await.is_none());
+            asked(&script, nth + 1).await;
+            assert!(matches!(script.asked()[nth].request, Request::Receive { .. }));
+            script.answer_bytes(nth, &[7; BULK_BYTES_MIN], false);
+            assert_eq!(stream.read(&mut large).await.unwrap(), BULK_BYTES_MIN);
+        }
     });
 }
 

@@ -432,15 +432,24 @@ impl Loop {
         Some(request)
     }
 
+    /// Whether the next receive would be lent a buffer of its own.
+    pub(crate) fn lends(&self) -> bool {
+        self.driver.lends() && self.buffers.lends() && !self.starves()
+    }
+
+    /// While some starve, free buffers are for whoever has bytes first.
+    fn starves(&self) -> bool {
+        self.feeding || !self.starved_receives.is_empty()
+    }
+
     /// A single receive is lent a buffer of its own while few are, where the backend is quicker with it;
     /// the others pick one.
     #[inline(always)]
     fn prepare_picked(&mut self, index: u32, fd: i32) -> Request {
-        let starving = self.feeding || !self.starved_receives.is_empty();
+        let starving = self.starves();
         let slot = self.slots.get_mut(index);
         slot.flags &= !LENT;
         let multishot = slot.has(MULTISHOT);
-        // While others starve, free buffers are for whoever has bytes first.
         if multishot || starving || !self.driver.lends() {
             return Request::ReceivePicked { fd, multishot };
         }

@@ -4,6 +4,7 @@ use std::net::Shutdown;
 use std::task::Waker;
 
 use crate::event::Event;
+use crate::limits::BULK_BYTES_MIN;
 use crate::op::{Control, Descriptor};
 use crate::runtime::core::{Core, Shared};
 use crate::runtime::shortage::is_shortage;
@@ -32,6 +33,8 @@ pub(crate) enum Tag {
     Send = 7,
     /// The end of a listener's pause.
     Rest = 8,
+    /// A poll for bytes to read, for a stream.
+    Readable = 9,
 }
 
 const INDEX_BITS: u32 = 28;
@@ -55,6 +58,7 @@ const fn unpack(user_data: u64) -> (Option<Tag>, u32, u32) {
         6 => Some(Tag::Wait),
         7 => Some(Tag::Send),
         8 => Some(Tag::Rest),
+        9 => Some(Tag::Readable),
         _ => None,
     };
     let index = (user_data >> 32) as u32 & ((1 << INDEX_BITS) - 1);
@@ -203,6 +207,7 @@ impl Core {
         let key = WaitKey { index, generation };
         match tag {
             Some(Tag::Receive) => self.received(descriptor, event),
+            Some(Tag::Readable) => self.readable(descriptor, event),
             Some(Tag::Fill) => self.filled(descriptor, event),
             Some(Tag::Room) => self.has_room(descriptor, event),
             Some(Tag::Accept) => self.accepted(descriptor, event).into(),
@@ -264,6 +269,7 @@ impl Core {
         };
         stream.receiving = Receiving::No;
         stream.nonempty = event.socket_nonempty();
+        stream.bulk = event.result().is_ok_and(|count| count as usize >= BULK_BYTES_MIN);
         match (event.result(), event.buffer()) {
             (Ok(0), buffer) => {
                 stream.ended = true;
@@ -284,6 +290,16 @@ impl Core {
                 }
             }
         }
+        stream.noted_readable(descriptor)
+    }
+
+    /// An error of the poll is the socket's; the receive that follows tells it.
+    fn readable(&mut self, descriptor: Descriptor, event: &Event) -> Noted {
+        let Some(stream) = self.streams.stream(descriptor) else {
+            return [None, None].into();
+        };
+        stream.receiving = Receiving::No;
+        stream.nonempty |= !event.is_canceled();
         stream.noted_readable(descriptor)
     }
 
@@ -362,8 +378,8 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_out_again() {
-        use Tag::{Accept, Close, Fill, Receive, Rest, Room, Send, Wait};
-        let tags = [Receive, Fill, Room, Accept, Close, Wait, Send, Rest];
+        use Tag::{Accept, Close, Fill, Readable, Receive, Rest, Room, Send, Wait};
+        let tags = [Receive, Fill, Room, Accept, Close, Wait, Send, Rest, Readable];
         for tag in tags {
             for index in [0, 1, (1 << INDEX_BITS) - 1] {
                 for generation in [0, 1, u32::MAX] {

@@ -2,7 +2,8 @@
 //!
 //! Reading looks at, in this order: the bytes in hand; what the last receive left (an error, told
 //! once, or the end, which stays); the socket itself, if it is known to have bytes and the read is a large
-//! one; and else asks for one receive into a buffer of the loop.
+//! one; and else asks for one receive into a buffer of the loop, or for a poll if bytes come many at a time
+//! and no buffer is lent.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
@@ -11,7 +12,7 @@ use rotor_executor::coop;
 
 use crate::error::SubmitError;
 use crate::event_loop::Loop;
-use crate::limits::DIRECT_READ_BYTES_MIN;
+use crate::limits::{BULK_BYTES_MIN, DIRECT_READ_BYTES_MIN};
 use crate::op::{Descriptor, Interest, Operation};
 use crate::runtime::core::{Core, Parking, Shared, Step};
 use crate::runtime::dispatch::{Tag, user_data};
@@ -166,7 +167,10 @@ impl Stream {
         let received = event_loop.receive_now(descriptor, into);
         self.nonempty = matches!(received, Ok(count) if count == into.len());
         match received {
-            Ok(count) => self.ended |= count == 0,
+            Ok(count) => {
+                self.ended |= count == 0;
+                self.bulk = count >= BULK_BYTES_MIN;
+            }
             Err(ref error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             Err(_) => {}
         }
@@ -211,6 +215,7 @@ impl Core {
         self.event_loop.reserve_operation().ok()?;
         stream.reader = Some(waker.clone());
         stream.receiving = Receiving::Wanted;
+        stream.polls = stream.bulk && is_large(into, &self.event_loop);
         self.wanted.push(descriptor);
         Some(Poll::Pending)
     }
@@ -235,13 +240,15 @@ impl Core {
         if stream.ended {
             return Step::Ready(Ok(0));
         }
-        let buffer_bytes = self.event_loop.options().buffer_bytes as usize;
-        let large = into.len() >= DIRECT_READ_BYTES_MIN.min(buffer_bytes);
-        if large && stream.nonempty && !stream.receiving.is_in_flight() {
-            if let Some(received) = stream.receive_directly(&mut self.event_loop, descriptor, into)
-            {
-                return Step::Ready(received);
+        if is_large(into, &self.event_loop) && !stream.receiving.is_in_flight() {
+            if stream.nonempty {
+                if let Some(received) =
+                    stream.receive_directly(&mut self.event_loop, descriptor, into)
+                {
+                    return Step::Ready(received);
+                }
             }
+            stream.polls = stream.bulk;
         }
         self.arm_receive(descriptor, parking)
     }
@@ -300,9 +307,17 @@ impl Core {
         };
         match stream.receiving {
             Receiving::No => {}
-            Receiving::Wanted | Receiving::Picked | Receiving::Filling => return Ok(()),
+            Receiving::Wanted | Receiving::Polled | Receiving::Picked | Receiving::Filling => {
+                return Ok(());
+            }
         }
+        let polls = std::mem::take(&mut stream.polls) && !self.event_loop.lends();
         let submitted = match &stream.hand {
+            None if polls => {
+                let data = user_data(Tag::Readable, descriptor.index, descriptor.generation);
+                stream.receiving = Receiving::Polled;
+                self.event_loop.submit(Operation::poll(descriptor, Interest::Readable), data)
+            }
             None => {
                 let data = user_data(Tag::Receive, descriptor.index, descriptor.generation);
                 stream.receiving = Receiving::Picked;
@@ -402,6 +417,11 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Whether a read into so much memory may go to the socket directly.
+fn is_large(into: &[u8], event_loop: &Loop) -> bool {
+    into.len() >= DIRECT_READ_BYTES_MIN.min(event_loop.options().buffer_bytes as usize)
 }
 
 /// Moves the bytes in hand to the buffer's start if `wanted` bytes do not fit behind theirs.

@@ -28,6 +28,9 @@ pub(crate) enum Receiving {
     No,
     /// One is to be armed before the next tick; nothing is in flight yet.
     Wanted,
+    /// A poll for bytes, which the next large read then receives directly; only while no bytes are in
+    /// hand.
+    Polled,
     /// Into a buffer of the loop, lent or picked; only while no bytes are in hand.
     Picked,
     /// Into the buffer in hand, behind its bytes. Those may be read meanwhile; the buffer is
@@ -39,7 +42,7 @@ impl Receiving {
     pub(crate) fn is_in_flight(self) -> bool {
         match self {
             Receiving::No | Receiving::Wanted => false,
-            Receiving::Picked | Receiving::Filling => true,
+            Receiving::Polled | Receiving::Picked | Receiving::Filling => true,
         }
     }
 }
@@ -50,6 +53,10 @@ pub(crate) struct Stream {
     pub(crate) receiving: Receiving,
     /// The socket is likely to have bytes: try at once before a receive is armed.
     pub(crate) nonempty: bool,
+    /// Its last bytes came many at a time.
+    pub(crate) bulk: bool,
+    /// The receive that is wanted may be a poll. Whoever reads otherwise arms a receive after it.
+    pub(crate) polls: bool,
     /// The peer has finished; sticky.
     pub(crate) ended: bool,
     /// A receive failed with this `errno`; told once.
@@ -75,6 +82,8 @@ impl Stream {
             hand: None,
             receiving: Receiving::No,
             nonempty: false,
+            bulk: false,
+            polls: false,
             ended: false,
             failed: None,
             awaiting_room: false,
@@ -308,7 +317,10 @@ impl Core {
                 (Some(hand), Receiving::Filling) => {
                     *row = Row::Closing { filling: Some(hand.buffer) };
                 }
-                (Some(hand), Receiving::No | Receiving::Wanted | Receiving::Picked) => {
+                (
+                    Some(hand),
+                    Receiving::No | Receiving::Wanted | Receiving::Polled | Receiving::Picked,
+                ) => {
                     self.event_loop.return_buffer(hand.buffer);
                 }
                 (None, _) => {}

@@ -94,9 +94,14 @@ impl Buffers {
         Some(buffer)
     }
 
+    /// Whether fewer are lent than may be.
+    pub(crate) fn lends(&self) -> bool {
+        self.lent < self.lent_max
+    }
+
     /// Takes a free buffer for one receive: its number, where it lies and its length.
     pub(crate) fn lend(&mut self) -> Option<(u16, *mut u8, u32)> {
-        if self.lent == self.lent_max {
+        if !self.lends() {
             return None;
         }
         let buffer = self.take(Holder::Lent)?;
