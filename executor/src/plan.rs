@@ -36,10 +36,11 @@ impl Plan {
             return None;
         }
         let task_bytes = usize::try_from(options.task_bytes).ok()?;
+        let lines = task_bytes.checked_next_multiple_of(CELL_ALIGN)?;
         let cell_bytes = match task_bytes {
             0..=CELL_BYTES_MIN => CELL_BYTES_MIN,
-            0..SPREAD_BYTES_MIN => task_bytes.checked_next_multiple_of(CELL_ALIGN)?,
-            _ => task_bytes.checked_next_multiple_of(CELL_ALIGN)? | CELL_ALIGN,
+            SPREAD_BYTES_MIN.. => lines | CELL_ALIGN,
+            _ => lines,
         };
         let cells_bytes = cell_bytes.checked_mul(usize::try_from(options.tasks).ok()?)?;
         let headers_array = Layout::array::<Header>(usize::try_from(headers).ok()?).ok()?;
@@ -49,5 +50,26 @@ impl Plan {
         let layout = layout.pad_to_align();
         let tasks = options.tasks;
         Some(Plan { layout, tasks, headers, cell_bytes, headers_offset, cells_offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Oversized;
+
+    fn cell_bytes(task_bytes: u32) -> usize {
+        let options = Options { tasks: 8, task_bytes, oversized: Oversized::Heap };
+        Plan::of(&options).expect("it fits").cell_bytes
+    }
+
+    #[test]
+    fn a_cell_is_whole_lines_and_a_large_one_an_odd_number_of_them() {
+        let sizes = [1, 32, 33, 512, 2047, 2048, 17_408, 17_409];
+        assert_eq!(sizes.map(cell_bytes), [32, 32, 64, 512, 2048, 2112, 17_472, 17_472]);
+        for bytes in (2048..40_000).step_by(61) {
+            assert_eq!(cell_bytes(bytes) / CELL_ALIGN % 2, 1, "of {bytes} bytes");
+            assert!(cell_bytes(bytes) >= bytes as usize);
+        }
     }
 }
