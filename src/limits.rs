@@ -37,6 +37,10 @@ pub const BACKLOG_DEFAULT: u32 = 1024;
 /// Task polls between two ticks of the loop.
 pub const POLLS_PER_TICK_MAX: u32 = 128;
 
+/// Receives armed before one tick on io_uring. While more are wanted the others stay so, and the tick does not wait:
+/// their bytes may come meanwhile, and what a tick receives is used before much else (decision 0014).
+pub const RECEIVES_PER_TICK_MAX: u32 = 16;
+
 /// Immediate calls (direct sends and receives) after which no further task is polled before the
 /// next tick. A task may make 128 in one poll, each a system call, so a round may end with more.
 pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
@@ -46,7 +50,7 @@ pub const IMMEDIATE_CALLS_PER_TICK_MAX: u64 = 256;
 pub const DIRECT_READ_BYTES_MIN: usize = 8192;
 
 /// When a stream's last bytes came so many at a time and its receive cannot be lent a buffer, the next
-/// large read waits for readiness and then receives directly, which saves copying them (decision 0011).
+/// large read waits for readiness and then receives directly, which saves copying them (decision 0012).
 pub const BULK_BYTES_MIN: usize = 4096;
 
 /// A listener that found no descriptor or memory for a connection tries again after this long; the

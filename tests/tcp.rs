@@ -440,3 +440,33 @@ fn what_is_used_under_another_runtime_panics_with_its_name() {
     assert!(client.write_all(b"x").is_ok());
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
+
+#[test]
+fn the_last_of_many_reads_asked_for_at_once_is_served_while_the_others_are_silent() {
+    let _watched = watched();
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (mut peers, mut streams) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            peers.push(Client::connect(address).unwrap());
+            streams.push(listener.accept().await.unwrap().0);
+        }
+        // All in one turn of this task, so that all ask before the next tick.
+        let mut reads: Vec<_> = streams
+            .into_iter()
+            .map(|mut stream| rotor::spawn(async move { stream.read(&mut [0; 8]).await }))
+            .collect();
+        let mut last = peers.pop().unwrap();
+        let sending = thread::spawn(move || {
+            thread::sleep(100 * MILLISECOND);
+            last.write_all(b"at last").unwrap();
+            last
+        });
+        assert_eq!(reads.pop().unwrap().await.unwrap().unwrap(), 7);
+        drop((sending.join().unwrap(), peers));
+        for read in reads {
+            assert_eq!(read.await.unwrap().unwrap(), 0);
+        }
+    });
+}

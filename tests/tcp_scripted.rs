@@ -161,6 +161,30 @@ fn a_large_read_waits_for_a_poll_while_bytes_come_many_at_a_time_and_no_buffer_i
 }
 
 #[test]
+fn a_read_beside_a_receive_that_fills_the_buffer_leaves_it_where_it_is() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let (mut whole, mut part) = ([0; 8], [0; 8]);
+        assert!(poll_once(stream.read_exact(&mut whole)).await.is_none());
+        asked(&script, 2).await;
+        script.answer_bytes(1, b"half", false);
+        while script.asked().len() < 3 {
+            yield_now().await;
+            assert!(poll_once(stream.read_exact(&mut whole)).await.is_none());
+        }
+        assert_eq!(stream.read(&mut part).await.unwrap(), 4);
+        assert_eq!(&part[..4], b"half");
+        assert!(poll_once(stream.read(&mut part)).await.is_none());
+        script.answer_bytes(2, b"rest", false);
+        assert_eq!(stream.read(&mut part).await.unwrap(), 4);
+        assert_eq!(&part[..4], b"rest");
+        assert_eq!(script.asked().len(), 3);
+    });
+}
+
+#[test]
 fn a_large_read_is_lent_a_buffer_while_few_are_though_bytes_come_many_at_a_time() {
     let _watched = watched();
     // Enough to lend one.

@@ -21,6 +21,8 @@ use super::request::{
     TickWait, Token,
 };
 use crate::error::CreateError;
+#[cfg(target_os = "linux")]
+use crate::limits::RECEIVES_PER_TICK_MAX;
 use crate::op::{Control, Reply};
 use crate::options::Options;
 use crate::sys::fork::ForkGuard;
@@ -183,6 +185,16 @@ impl Driver {
             Driver::Uring(_) => true,
             Driver::Readiness(_) => false,
             Driver::Custom(_) | Driver::Gone => true,
+        }
+    }
+
+    /// How many receives had better be armed before one tick. Where the kernel watches a descriptor anyway
+    /// there is nothing to be saved by waiting.
+    pub(crate) fn receives_per_tick(&self) -> u32 {
+        match self {
+            #[cfg(target_os = "linux")]
+            Driver::Uring(_) => RECEIVES_PER_TICK_MAX,
+            Driver::Readiness(_) | Driver::Custom(_) | Driver::Gone => u32::MAX,
         }
     }
 

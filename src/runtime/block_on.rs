@@ -1,6 +1,7 @@
 //! The run loop: ready tasks, one tick, and again.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::pin;
@@ -83,7 +84,7 @@ impl Runtime {
             waits: Waits::new(waits_max(options))?,
             events: vec![Event::EMPTY; EVENTS_PER_TICK_MAX].into_boxed_slice(),
             undelivered: 0..0,
-            wanted: table(options.sockets)?,
+            wanted: VecDeque::from(table(options.sockets)?),
             lapsed: false,
             held: table(options.sockets)?,
             resting: table(options.sockets)?,
@@ -209,8 +210,8 @@ fn run_to_end<F: Future>(shared: &Shared, future: F) -> F::Output {
                 return output;
             }
         }
-        shared.arm_wanted();
-        let idle = !shared.executor.has_ready() && shared.executor.prepare_wait();
+        let all_armed = shared.arm_wanted();
+        let idle = all_armed && !shared.executor.has_ready() && shared.executor.prepare_wait();
         if let Err(error) = shared.tick(if idle { Wait::Forever } else { Wait::Zero }) {
             panic!("rotor: {error}");
         }

@@ -1,6 +1,7 @@
 //! What a runtime owns, and the one way a future waits for it.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
@@ -29,8 +30,8 @@ pub(crate) struct Core {
     /// Events of the last tick; those in `undelivered` have yet to be looked at.
     pub(crate) events: Box<[Event]>,
     pub(crate) undelivered: Range<usize>,
-    /// Streams whose receives are to be armed before the next tick.
-    pub(crate) wanted: Vec<Descriptor>,
+    /// Streams whose receives are to be armed, the first of them before the next tick.
+    pub(crate) wanted: VecDeque<Descriptor>,
     /// An operation was kept for a receive that is wanted no more.
     pub(crate) lapsed: bool,
     /// Listeners that hold back connections until a table has room; each at most once.

@@ -157,15 +157,17 @@ impl Shared {
         wake_all(noted.wakes);
     }
 
-    /// Arms the receives that tasks have asked for, and lets those have what is left over that it was
-    /// kept from.
-    pub(crate) fn arm_wanted(&self) {
-        let lapsed = {
+    /// Arms receives that tasks have asked for, and lets those have what is left over that it was kept
+    /// from. Answers whether all are armed; else the rest are to be after the next tick, which does not
+    /// wait.
+    pub(crate) fn arm_wanted(&self) -> bool {
+        let (lapsed, all_armed) = {
             let mut core = self.core.borrow_mut();
             core.arm_wanted();
-            std::mem::take(&mut core.lapsed)
+            (std::mem::take(&mut core.lapsed), core.wanted.is_empty())
         };
         self.release_held(lapsed);
+        all_armed
     }
 
     /// Lets listeners try again that held connections back for want of room.

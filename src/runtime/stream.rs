@@ -46,7 +46,7 @@ impl Shared {
     }
 
     // Apart, so that what runs between two system calls is short: each drives it out of the
-    // processor's first cache (decision 0011).
+    // processor's first cache (decision 0012).
     #[cold]
     #[inline(never)]
     fn poll_read_otherwise(
@@ -216,7 +216,7 @@ impl Core {
         stream.reader = Some(waker.clone());
         stream.receiving = Receiving::Wanted;
         stream.polls = stream.bulk && is_large(into, &self.event_loop);
-        self.wanted.push(descriptor);
+        self.wanted.push_back(descriptor);
         Some(Poll::Pending)
     }
 
@@ -273,7 +273,7 @@ impl Core {
                 return Step::Ready(Err(error.into()));
             }
             stream.receiving = Receiving::Wanted;
-            self.wanted.push(descriptor);
+            self.wanted.push_back(descriptor);
             return parked;
         }
         match self.begin_receive(descriptor) {
@@ -282,22 +282,23 @@ impl Core {
         }
     }
 
-    /// Arms the receives that are wanted, in the order they were asked for.
+    /// Arms receives that are wanted, in the order they were asked for, as many as the backend had better
+    /// have before one tick. The others are wanted still.
     pub(crate) fn arm_wanted(&mut self) {
-        let mut next = 0;
-        while let Some(&descriptor) = self.wanted.get(next) {
-            next += 1;
+        let mut left = self.event_loop.receives_per_tick();
+        while left > 0 {
+            let Some(descriptor) = self.wanted.pop_front() else { return };
             let Some(stream) = self.streams.stream(descriptor) else { continue };
             if stream.receiving != Receiving::Wanted {
                 continue;
             }
+            left -= 1;
             stream.receiving = Receiving::No;
             self.event_loop.release_operation();
             // The operation was kept for it. It is refused in a child process only, as the tick is
             // that follows.
             let _ = self.begin_receive(descriptor);
         }
-        self.wanted.clear();
     }
 
     /// Arms a receive if there is none.

@@ -163,7 +163,6 @@ impl<T> Table<T> {
     }
 
     /// The row's address, for the kernel to read or write. Valid as long as the arena.
-    #[inline]
     pub(crate) fn address_of(&mut self, index: u32) -> *mut T {
         assert!(index < self.len);
         // SAFETY: `index < len <= capacity`, in bounds of the table's range.
@@ -236,6 +235,7 @@ impl BufferBytes {
     }
 
     /// The address of a byte of a buffer, for the kernel to write from there to the buffer's end.
+    #[inline]
     pub(crate) fn address_of(&self, buffer: u16, offset: u32) -> *mut u8 {
         assert!(u32::from(buffer) < self.count && offset <= self.bytes);
         // SAFETY: in bounds of the range by the assertion.

@@ -275,9 +275,9 @@ impl Buffers {
     }
 }
 
-/// Bytes copied at a time: fewer than those from which the C library uses one instruction for all
-/// (`rep movsb`, from 2,048 or 4,096 on). Where the target does not begin on a cache line that takes up
-/// to five times as long on some processors (measured in decision 0011).
+/// Bytes copied at a time: fewer than those from which glibc uses one instruction for all, `rep movsb`
+/// (2,048 or more). AMD's Zen 3 has it take five times as long where the target does not begin on a
+/// cache line (decision 0012).
 const COPY_BYTES: usize = 1024;
 
 /// Copies bytes to where there is room for as many.

@@ -39,9 +39,13 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
     let mut results = Results::load(&plan.results)?;
     let mut section = Section::new(plan.quick, Some(plan.measured.as_secs_f64()));
     for round in 0..plan.rounds {
-        for cell in &plan.cells_beside {
-            let runs = measure(plan, cell, round)
-                .map_err(|error| format!("rotor beside a crowd, at {cell}: {error}"))?;
+        let servers = plan.servers.iter().filter(|server| server.has_crowd());
+        for (&server, cell) in
+            servers.flat_map(|server| plan.cells_beside.iter().map(move |cell| (server, cell)))
+        {
+            let runs = measure(plan, server, cell, round).map_err(|error| {
+                format!("{} beside a crowd, at {cell}: {error}", server.name())
+            })?;
             for run in runs {
                 let beside = run.crowd.as_ref().map_or(0, |crowd| crowd.floods + crowd.leases);
                 print!("beside {beside:>5} streams  ");
@@ -57,8 +61,13 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
 }
 
 /// The same server twice, one of them with a crowd.
-fn measure(plan: &Plan, cell: &Cell, round: u32) -> Result<[BesideRun; 2], Error> {
-    let start = || ServerProcess::start(Server::Rotor, Job::Beside { crowd: plan.crowd });
+fn measure(
+    plan: &Plan,
+    server: Server,
+    cell: &Cell,
+    round: u32,
+) -> Result<[BesideRun; 2], Error> {
+    let start = || ServerProcess::start(server, Job::Beside { crowd: plan.crowd });
     let (alone, mut crowded) = (start()?, start()?);
     let (floods, leases) = (crowded.address("floods on ")?, crowded.address("leases on ")?);
     let memory_bytes = crowded.line("memory ")?.parse()?;

@@ -24,11 +24,11 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
     let mut results = Results::load(&plan.results)?;
     let mut section = Section::new(plan.quick, None);
     for round in 0..plan.rounds.min(ROUNDS_MAX) {
-        for server in [Server::Rotor, Server::Tokio] {
+        for &server in plan.servers.iter().filter(|server| server.keeps_idle()) {
             let run = measure(plan.idle_connections, server, round)
                 .map_err(|error| format!("{} idle: {error}", server.name()))?;
             println!(
-                "round {:>2}  {} idle connections  {:<6} {:>6.0} resident bytes each, {:.0} once used",
+                "round {:>2}  {} idle connections  {:<12} {:>6.0} resident bytes each, {:.0} once used",
                 round + 1,
                 run.connections,
                 server.name(),

@@ -6,6 +6,7 @@ use super::cell as shown;
 use super::statistics::{median, median_of};
 use crate::cells::Cell;
 use crate::results::{BesideRun, Crowd, EchoRun, Section};
+use crate::servers::Server;
 
 /// The part of its rate that the project set itself as the least.
 const KEPT_MIN: f64 = 0.90;
@@ -35,15 +36,17 @@ pub(super) fn table(section: &Section<BesideRun>) -> String {
         "| row | echoes/s alone | beside | rate kept | server CPU an echo, to that alone | set as the \
          least | |\n|---|---:|---:|---:|---:|---:|---|\n",
     );
-    for cell in &cells {
-        row(&mut text, section, cell);
+    for server in Server::ALL {
+        for cell in &cells {
+            row(&mut text, section, server, cell);
+        }
     }
     memory(&mut text, section);
     text
 }
 
-fn row(text: &mut String, section: &Section<BesideRun>, cell: &Cell) {
-    let pairs = pairs(section, cell);
+fn row(text: &mut String, section: &Section<BesideRun>, server: Server, cell: &Cell) {
+    let pairs = pairs(section, server, cell);
     if pairs.is_empty() {
         return;
     }
@@ -56,7 +59,8 @@ fn row(text: &mut String, section: &Section<BesideRun>, cell: &Cell) {
     let missed = rate.is_some_and(|rate| rate.median < KEPT_MIN);
     let _ = writeln!(
         text,
-        "| {cell} | {:.0} | {:.0} | {} | {} | {KEPT_MIN:.2} | {} |",
+        "| {}, {cell} | {:.0} | {:.0} | {} | {} | {KEPT_MIN:.2} | {} |",
+        server.name(),
         median(pairs.iter().map(|(alone, _)| alone.rate()).collect()),
         median(pairs.iter().map(|(_, beside)| beside.rate()).collect()),
         shown(rate),
@@ -66,13 +70,18 @@ fn row(text: &mut String, section: &Section<BesideRun>, cell: &Cell) {
 }
 
 /// Of each round that has both, the echo alone and beside the crowd.
-fn pairs<'a>(section: &'a Section<BesideRun>, cell: &Cell) -> Vec<(&'a EchoRun, &'a EchoRun)> {
+fn pairs<'a>(
+    section: &'a Section<BesideRun>,
+    server: Server,
+    cell: &Cell,
+) -> Vec<(&'a EchoRun, &'a EchoRun)> {
     let of = |crowded: bool| {
         section
             .runs
             .iter()
-            .filter(move |run| run.crowd.is_some() == crowded && run.echo.cell == *cell)
+            .filter(move |run| run.crowd.is_some() == crowded)
             .map(|run| &run.echo)
+            .filter(move |echo| echo.server == server && echo.cell == *cell)
     };
     let pair = |alone: &'a EchoRun| {
         of(true).find(|beside| beside.round == alone.round).map(|beside| (alone, beside))
@@ -99,7 +108,6 @@ fn memory(text: &mut String, section: &Section<BesideRun>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::servers::Server;
 
     fn run(round: u32, crowded: bool, echoes: u64) -> BesideRun {
         let crowd = Crowd {
@@ -141,7 +149,7 @@ mod tests {
             run(1, false, 2_000),
             run(2, false, 500),
         ]);
-        assert!(text.contains("| 64 x 64 B | 1500 | 1425 | 0.950 [0.950-0.950] |"), "{text}");
+        assert!(text.contains("| rotor, 64 x 64 B | 1500 | 1425 | 0.950 [0.950-0.950] |"), "{text}");
         assert!(!text.contains("missed") && !text.contains("More than it said"), "{text}");
         assert!(text.contains("grew by at most 2.0 MiB"), "{text}");
     }

@@ -85,7 +85,7 @@ fn idle(section: &Section<IdleRun>) -> String {
         "| server | connections | resident bytes each, read pending | after one byte each way |\n\
          |---|---:|---:|---:|\n",
     );
-    for server in [Server::Rotor, Server::Tokio] {
+    for server in Server::ALL {
         let runs: Vec<_> = section.runs.iter().filter(|run| run.server == server).collect();
         let Some(first) = runs.first() else { continue };
         let middle = |each: fn(&IdleRun) -> f64| median(runs.iter().map(|run| each(run)).collect());

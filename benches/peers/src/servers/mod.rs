@@ -98,6 +98,16 @@ impl Server {
         }
     }
 
+    /// Whether its idle connections are measured: the bare loops keep next to nothing for one.
+    pub(crate) fn keeps_idle(self) -> bool {
+        matches!(self, Server::Rotor | Server::RotorEpoll | Server::Tokio)
+    }
+
+    /// Whether it is measured beside a crowd too.
+    pub(crate) fn has_crowd(self) -> bool {
+        matches!(self, Server::Rotor | Server::RotorEpoll)
+    }
+
     pub(crate) fn takes_part(self, cell: &Cell) -> bool {
         self != Server::RotorSpin || cell.spins()
     }
