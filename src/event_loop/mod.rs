@@ -192,6 +192,11 @@ impl Loop {
         self.buffers.give_back(buffer);
     }
 
+    /// How many receives had better be submitted before one tick.
+    pub(crate) fn receives_per_tick(&self) -> u32 {
+        self.driver.receives_per_tick()
+    }
+
     /// The row of an open descriptor.
     fn open(&self, descriptor: Descriptor) -> Result<u32, SubmitError> {
         self.sockets.find_open(descriptor).ok_or(SubmitError::Closed)

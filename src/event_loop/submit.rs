@@ -432,11 +432,6 @@ impl Loop {
         Some(request)
     }
 
-    /// How many receives had better be submitted before one tick.
-    pub(crate) fn receives_per_tick(&self) -> u32 {
-        self.driver.receives_per_tick()
-    }
-
     /// Whether the next receive would be lent a buffer of its own.
     pub(crate) fn lends(&self) -> bool {
         self.driver.lends() && self.buffers.lends() && !self.starves()
