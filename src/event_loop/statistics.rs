@@ -27,7 +27,7 @@ pub struct Waits {
     pub by_event: u64,
     /// Ended by time.
     pub by_timeout: u64,
-    /// Zero, because a task or an event was ready.
+    /// Zero, because a task or an event was ready, or operations were still to be handed over.
     pub zero_ready: u64,
     /// Zero, inside the spin budget.
     pub zero_spin: u64,
