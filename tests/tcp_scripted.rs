@@ -185,6 +185,24 @@ fn a_read_beside_a_receive_that_fills_the_buffer_leaves_it_where_it_is() {
 }
 
 #[test]
+fn an_error_is_told_to_the_read_that_waited_and_nothing_more_is_asked_for() {
+    let _watched = watched();
+    let (runtime, script) = start();
+    runtime.block_on(async {
+        let (_listener, mut stream) = accepted(&script).await;
+        let reading = rotor::spawn(async move { stream.read(&mut [0; 8]).await });
+        asked(&script, 2).await;
+        script.answer(1, -libc::ECONNRESET);
+        while !reading.is_finished() && script.asked().len() == 2 {
+            yield_now().await;
+        }
+        assert!(reading.is_finished(), "another receive was asked for");
+        let error = reading.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
 fn a_large_read_is_lent_a_buffer_while_few_are_though_bytes_come_many_at_a_time() {
     let _watched = watched();
     // Enough to lend one.
