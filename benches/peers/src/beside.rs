@@ -43,9 +43,8 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
         for (&server, cell) in
             servers.flat_map(|server| plan.cells_beside.iter().map(move |cell| (server, cell)))
         {
-            let runs = measure(plan, server, cell, round).map_err(|error| {
-                format!("{} beside a crowd, at {cell}: {error}", server.name())
-            })?;
+            let runs = measure(plan, server, cell, round)
+                .map_err(|error| format!("{} beside a crowd, at {cell}: {error}", server.name()))?;
             for run in runs {
                 let beside = run.crowd.as_ref().map_or(0, |crowd| crowd.floods + crowd.leases);
                 print!("beside {beside:>5} streams  ");
@@ -61,12 +60,7 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Error> {
 }
 
 /// The same server twice, one of them with a crowd.
-fn measure(
-    plan: &Plan,
-    server: Server,
-    cell: &Cell,
-    round: u32,
-) -> Result<[BesideRun; 2], Error> {
+fn measure(plan: &Plan, server: Server, cell: &Cell, round: u32) -> Result<[BesideRun; 2], Error> {
     let start = || ServerProcess::start(server, Job::Beside { crowd: plan.crowd });
     let (alone, mut crowded) = (start()?, start()?);
     let (floods, leases) = (crowded.address("floods on ")?, crowded.address("leases on ")?);

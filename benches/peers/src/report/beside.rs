@@ -149,7 +149,10 @@ mod tests {
             run(1, false, 2_000),
             run(2, false, 500),
         ]);
-        assert!(text.contains("| rotor, 64 x 64 B | 1500 | 1425 | 0.950 [0.950-0.950] |"), "{text}");
+        assert!(
+            text.contains("| rotor, 64 x 64 B | 1500 | 1425 | 0.950 [0.950-0.950] |"),
+            "{text}"
+        );
         assert!(!text.contains("missed") && !text.contains("More than it said"), "{text}");
         assert!(text.contains("grew by at most 2.0 MiB"), "{text}");
     }
