@@ -253,8 +253,8 @@ impl Core {
         self.arm_receive(descriptor, parking)
     }
 
-    /// Waits for the receive in flight. If there is none it is armed before the next tick, with those of
-    /// other tasks: the way to the backend stays in the processor's cache, where the system calls in
+    /// Waits for the receive in flight. If there is none it is armed before one of the next ticks, with those
+    /// of other tasks: the way to the backend stays in the processor's cache, where the system calls in
     /// between would each time replace it (decision 0011).
     pub(crate) fn arm_receive<T>(
         &mut self,

@@ -26,7 +26,7 @@ pub(crate) struct Hand {
 pub(crate) enum Receiving {
     /// None.
     No,
-    /// One is to be armed before the next tick; nothing is in flight yet.
+    /// One is to be armed before one of the next ticks; nothing is in flight yet.
     Wanted,
     /// A poll for bytes, which the next large read then receives directly; only while no bytes are in
     /// hand.
