@@ -23,7 +23,10 @@ use rotor::runtime::{Builder, Options, Runtime};
 use rotor::time::{sleep, timeout, try_sleep};
 use rotor::{Control, Descriptor, DescriptorKind, Event, Loop, Operation, Reply, Wait};
 use rustix::time::{ClockId, clock_gettime};
-use support::{MILLISECOND, PATIENCE, connect, eventually, poll_once, watched, woken, words_of};
+use support::{
+    MILLISECOND, PATIENCE, assert_same, connect, eventually, pattern, poll_once, watched, woken,
+    words_of,
+};
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -84,6 +87,54 @@ fn a_runtime_woken_by_a_thread_sleeps_afterwards() {
         assert!(ticks < 20, "{ticks} ticks in one sleep");
         assert!(cpu < 250 * MILLISECOND, "{cpu:?} of processor time in a sleep of 500 ms");
     });
+}
+
+/// Questions of a client that waits for the answer to each.
+#[test]
+fn a_loop_that_spins_receives_by_itself_and_loses_no_byte_of_a_dropped_read() {
+    const QUESTIONS: usize = 400;
+    let _watched = watched();
+    // Longer than any client here thinks, so that the loop never sleeps.
+    let runtime = Builder::new().spin_budget(PATIENCE).build().unwrap();
+    let lengths = || (0..QUESTIONS).map(|index| 1 + index * 37 % 5000);
+    let all = lengths().sum();
+    let received = runtime.block_on(async {
+        let (mut peers, mut streams) = accept_many(1).await;
+        let (mut peer, mut stream) = (peers.remove(0), streams.remove(0));
+        let client = thread::spawn(move || {
+            let mut rest = pattern(0, all);
+            for length in lengths() {
+                peer.write_all(&rest[..length]).unwrap();
+                rest = &rest[length..];
+                peer.read_exact(&mut [0]).unwrap();
+            }
+        });
+        let enters = || runtime.statistics().event_loop.backend.enters;
+        let (before, mut received, mut dropped) = (enters(), Vec::with_capacity(all), 0);
+        let mut buffer = [0; 3000];
+        for length in lengths() {
+            let whole = received.len() + length;
+            while received.len() < whole {
+                // The receive that the first attempt asks for is the second's.
+                let attempt = poll_once(stream.read(&mut buffer)).await;
+                dropped += usize::from(attempt.is_none());
+                let count = match attempt {
+                    Some(count) => count,
+                    None => stream.read(&mut buffer).await,
+                };
+                received.extend_from_slice(&buffer[..count.unwrap()]);
+            }
+            stream.write_all(&[1]).await.unwrap();
+        }
+        client.join().unwrap();
+        assert!(dropped > 20, "only {dropped} reads were dropped");
+        let enters = enters() - before;
+        println!("{QUESTIONS} questions, {dropped} reads dropped, {enters} entries");
+        let most = QUESTIONS as u64 / 4;
+        assert!(!backend::is_uring() || enters < most, "{enters} entries of the ring");
+        received
+    });
+    assert_same(&received, pattern(0, all));
 }
 
 /// Plain connections and the runtime's ends of them.

@@ -70,6 +70,15 @@ pub unsafe trait Backend {
     }
     /// Hands over what is queued and waits.
     fn tick(&mut self, wait: TickWait) -> io::Result<TickEnd>;
+    /// A tick that does not wait, one of many in a row while the loop has nothing to do and may use the
+    /// processor up. A backend that can look for bytes more cheaply than by handing everything over does;
+    /// the next [`tick`](Backend::tick) hands over the rest.
+    ///
+    /// # Errors
+    /// As for [`tick`](Backend::tick).
+    fn spin(&mut self) -> io::Result<TickEnd> {
+        self.tick(TickWait::Zero)
+    }
     /// The next completion at hand.
     fn next(&mut self) -> Option<Completion>;
     /// The clock, in nanoseconds.
@@ -263,6 +272,10 @@ impl Driver {
 
     pub(crate) fn tick(&mut self, wait: TickWait) -> io::Result<TickEnd> {
         forward!(self, backend => backend.tick(wait))
+    }
+
+    pub(crate) fn spin(&mut self) -> io::Result<TickEnd> {
+        forward!(self, backend => backend.spin())
     }
 
     #[inline]

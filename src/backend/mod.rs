@@ -28,7 +28,8 @@
 //!    had done, or with `-ECANCELED`. Bytes moved or a connection accepted are never thrown away.
 //! 4. `tick` hands over everything queued and then waits as told: never less than
 //!    the time given unless a completion, a wake-up or a signal ended it, and no longer than that
-//!    rounded up to the granularity. With a completion at hand it does not wait.
+//!    rounded up to the granularity. With a completion at hand it does not wait. `spin` does not wait
+//!    either, and may keep receives for the next `tick` to hand over.
 //! 5. After the last completion of a request, and after drop, its memory is not touched.
 //! 6. A receive into a picked buffer that finds none ends with `-ENOBUFS`.
 //! 7. `waker`'s function may be called on any thread at any time, also after the

@@ -146,7 +146,7 @@ impl Loop {
         let begun = self.driver.now();
         loop {
             self.counts.waits.zero_spin += 1;
-            let found = self.wait(TickWait::Zero)? == TickEnd::Event;
+            let found = self.driver.spin().map_err(TickError::Backend)? == TickEnd::Event;
             let spent = self.driver.now().saturating_sub(begun);
             let left = match longest {
                 TickWait::AtMost(most) if spent >= most => return Ok(None),

@@ -27,6 +27,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, squeue::Entry};
 
 use self::buffers::BufferRing;
+use self::held::{HELD_MAX, Held};
 use super::{Backend, BackendStatistics, BufferMemory, Completion, ForkedChild};
 use super::{Request, Submission, TickEnd, TickWait, Token};
 use crate::error::{CreateError, FORKED};
@@ -35,6 +36,7 @@ use crate::options::Options;
 use crate::sys::{clock, descriptor, fork::ForkGuard, wake::Wake};
 
 mod buffers;
+mod held;
 mod prepare;
 mod probe;
 mod reap;
@@ -65,8 +67,9 @@ pub(crate) struct Uring {
     /// A completion that was reaped to see whether there is one.
     at_hand: Option<Completion>,
     buffers: Option<BufferRing>,
-    /// Requests queued and not over.
+    /// Requests queued and not over, those held among them.
     in_flight: u64,
+    held: Held,
     /// The kernel was keeping completions when last looked.
     overflowing: bool,
     statistics: BackendStatistics,
@@ -179,6 +182,7 @@ impl Uring {
             at_hand: None,
             buffers: None,
             in_flight: 0,
+            held: Held::new(options),
             overflowing: false,
             statistics: BackendStatistics::default(),
             wait_flags: if features.no_iowait { no_iowait } else { EnterFlags::empty() },
@@ -232,6 +236,32 @@ impl Uring {
         }
         self.wake_armed
     }
+
+    /// Receives what is there for those held back. They are looked at first, since a receive would take
+    /// the socket's lock from whoever brings the bytes.
+    fn try_held(&mut self) {
+        let none = libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
+        let mut looked_at = [none; HELD_MAX];
+        let receives = self.held.receives();
+        for (place, receive) in looked_at.iter_mut().zip(receives) {
+            place.fd = receive.fd;
+        }
+        let count = receives.len() as libc::nfds_t;
+        // SAFETY: there are as many places, which outlive the call.
+        if count == 0 || unsafe { libc::poll(looked_at.as_mut_ptr(), count, 0) } <= 0 {
+            return;
+        }
+        let mut looked_at = looked_at.iter();
+        self.held.answer(|receive| {
+            if looked_at.next()?.revents == 0 {
+                return None;
+            }
+            // SAFETY: *requests*: the memory is valid until the completion.
+            let result =
+                unsafe { descriptor::receive_now(receive.fd, receive.pointer, receive.length) };
+            (result != -libc::EAGAIN).then_some(result)
+        });
+    }
 }
 
 // SAFETY: points 3 to 6 of the contract's second half: results and cancels are the kernel's own
@@ -263,7 +293,7 @@ unsafe impl Backend for Uring {
         if let Some(result) = answer_now(request) {
             return Submission::Done(result);
         }
-        if !self.push(&prepare::prepare(token, request)) {
+        if !self.held.keep(token, request) && !self.push(&prepare::prepare(token, request)) {
             return Submission::Full;
         }
         self.in_flight += 1;
@@ -271,7 +301,10 @@ unsafe impl Backend for Uring {
     }
 
     fn cancel(&mut self, token: Token) -> bool {
-        !self.guard.forked() && self.push(&prepare::cancel(token))
+        if self.guard.forked() {
+            return false;
+        }
+        self.held.cancel(token) || self.push(&prepare::cancel(token))
     }
 
     #[inline]
@@ -299,32 +332,26 @@ unsafe impl Backend for Uring {
     /// On a descriptor that is nonblocking io_uring answers `EAGAIN` in place of waiting.
     fn adopt(&mut self, fd: RawFd) {
         if !self.guard.forked() {
+            self.held.renumber(fd, None);
             descriptor::set_blocking(fd, true);
         }
     }
 
+    fn forget(&mut self, fd: RawFd, heir: Option<RawFd>) {
+        self.held.renumber(fd, heir);
+    }
+
     fn tick(&mut self, wait: TickWait) -> io::Result<TickEnd> {
         self.check().map_err(forked)?;
-        self.publish_buffers();
-        // A wait without a watch could sleep through a wake-up.
-        let wait = if self.arm_wake() { wait } else { TickWait::Zero };
-        match wait {
-            TickWait::Zero => {
-                let entered = self.poll()?;
-                let there = self.peek();
-                Ok(match (there, entered) {
-                    (true, _) => TickEnd::Event,
-                    (false, true) => TickEnd::Polled,
-                    (false, false) => TickEnd::NotEntered,
-                })
-            }
-            TickWait::AtMost(_) | TickWait::Forever if self.look() => {
-                self.poll()?;
-                Ok(TickEnd::Event)
-            }
-            TickWait::AtMost(wait_ns) => self.wait(Some(wait_ns)),
-            TickWait::Forever => self.wait(None),
-        }
+        // A wait without all that was asked for could sleep through its answer.
+        let wait = if self.hand_over_held() { wait } else { TickWait::Zero };
+        self.tick_as_told(wait)
+    }
+
+    fn spin(&mut self) -> io::Result<TickEnd> {
+        self.check().map_err(forked)?;
+        self.try_held();
+        self.tick_as_told(TickWait::Zero)
     }
 
     #[inline]

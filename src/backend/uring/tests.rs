@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::*;
 
+mod held;
 mod prepare;
 mod transfer;
 mod waiting;

@@ -8,8 +8,8 @@ use io_uring::EnterFlags;
 use io_uring::types::{CancelBuilder, Timespec};
 
 use super::reap::{Reaped, reap};
-use super::{Pending, Uring};
-use crate::backend::{Completion, TickEnd};
+use super::{Pending, Uring, prepare};
+use crate::backend::{Completion, TickEnd, TickWait};
 use crate::sys::clock;
 
 /// The longest wait handed to the kernel, 146 years: it adds its own clock to a wait in 63 bits of
@@ -20,9 +20,49 @@ pub(super) const WAIT_NS_MAX: u64 = i64::MAX as u64 / 2;
 const CLOSE_ROUND_NS: u64 = 10_000_000;
 
 impl Uring {
+    /// A tick, whatever is held back.
+    pub(super) fn tick_as_told(&mut self, wait: TickWait) -> io::Result<TickEnd> {
+        self.publish_buffers();
+        // A wait without a watch could sleep through a wake-up.
+        let wait = if self.arm_wake() { wait } else { TickWait::Zero };
+        match wait {
+            TickWait::Zero => {
+                let entered = self.poll()?;
+                let there = self.peek();
+                Ok(match (there, entered) {
+                    (true, _) => TickEnd::Event,
+                    (false, true) => TickEnd::Polled,
+                    (false, false) => TickEnd::NotEntered,
+                })
+            }
+            TickWait::AtMost(_) | TickWait::Forever if self.look() => {
+                self.poll()?;
+                Ok(TickEnd::Event)
+            }
+            TickWait::AtMost(wait_ns) => self.wait(Some(wait_ns)),
+            TickWait::Forever => self.wait(None),
+        }
+    }
+
+    /// Queues what was held back, for the kernel to watch. False: there is no room for all of it.
+    #[inline]
+    pub(super) fn hand_over_held(&mut self) -> bool {
+        while let Some(receive) = self.held.last() {
+            if !self.push(&prepare::prepare(receive.token, &receive.request())) {
+                return false;
+            }
+            self.held.forget_last();
+        }
+        true
+    }
+
     /// The next completion in the queue, taking note of this backend's own on the way.
     #[inline]
     pub(super) fn reap_next(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.held.next_answer() {
+            self.in_flight -= 1;
+            return Some(completion);
+        }
         loop {
             let entry = self.ring.memory.completion().next()?;
             match reap(entry.user_data(), entry.result(), entry.flags()) {
@@ -112,6 +152,7 @@ impl Uring {
     /// the *requests* invariant hold when it has not, for instance when it unwinds.
     pub(super) fn end_all(&mut self) {
         self.at_hand = None;
+        self.in_flight -= self.held.clear();
         while self.in_flight > 0 {
             let round = timespec(CLOSE_ROUND_NS);
             // Submitted first, so that the cancel finds it. With nothing left it answers ENOENT;
