@@ -75,6 +75,22 @@ impl Header {
         unsafe { self.shared.as_ref() }
     }
 
+    /// Has the processor bring what the task's next poll looks at first, where it can be told to: a
+    /// future's fields begin its storage, and its state ends it (decision 0016).
+    #[inline(always)]
+    pub(crate) fn fetch_ahead(&self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let first = self.storage.get().as_ptr().cast::<i8>();
+            let last = first.wrapping_add(self.operations.get().layout.size()).wrapping_sub(1);
+            for line in [first, first.wrapping_add(64), last.wrapping_sub(64), last] {
+                // SAFETY: a hint: nothing is read, whatever lies there.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+            }
+        }
+    }
+
     #[inline]
     pub(crate) fn has_mark(&self, mark: u8) -> bool {
         self.marks.get() & mark != 0

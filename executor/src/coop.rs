@@ -32,11 +32,18 @@ thread_local! {
     static LEFT: Cell<i64> = const { Cell::new(UNLIMITED) };
 }
 
+/// Whether a leaf operation may look if it is ready. If not, who asks goes on to [`poll_proceed`], which
+/// wakes the task.
+#[inline]
+pub fn may_proceed() -> bool {
+    LEFT.with(Cell::get) > 0
+}
+
 /// Whether a leaf operation may look if it is ready. `Pending` means the budget is spent; the task
 /// was woken.
 #[inline]
 pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
-    if LEFT.with(Cell::get) > 0 {
+    if may_proceed() {
         return Poll::Ready(());
     }
     refuse(cx)

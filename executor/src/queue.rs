@@ -38,7 +38,9 @@ impl Arena {
             self.local.queue_tail.set(None);
         } else {
             header.next.set(NONE);
-            self.local.queue_head.set(Some(self.header(next)));
+            let next = self.header(next);
+            next.fetch_ahead();
+            self.local.queue_head.set(Some(next));
         }
         header.queued.set(false);
         Some(header)

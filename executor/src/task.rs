@@ -56,7 +56,7 @@ pub(crate) struct Operations {
     cancel: unsafe fn(NonNull<u8>),
     /// Drops the output.
     drop_output: unsafe fn(NonNull<u8>),
-    layout: Layout,
+    pub(crate) layout: Layout,
 }
 
 impl Operations {

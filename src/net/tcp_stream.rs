@@ -309,6 +309,23 @@ impl TcpStream {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        let usual = self
+            .socket
+            .here(|shared, descriptor| shared.read_usual(descriptor, buffer, cx.waker()));
+        match usual {
+            Some(Some(polled)) => polled.map(Ok),
+            Some(None) | None => self.poll_read_otherwise(cx, buffer),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn poll_read_otherwise(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let shared = self.socket.shared(WHAT)?;
         if buffer.is_empty() {
             return Poll::Ready(Ok(0));
@@ -351,6 +368,25 @@ impl TcpStream {
         cx: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
+        let usual = self.socket.here(|shared, descriptor| shared.write_usual(descriptor, buffer));
+        match usual {
+            Some(Some(Poll::Ready(sent))) => Poll::Ready(sent),
+            Some(Some(Poll::Pending)) => self.poll_room(cx),
+            Some(None) | None => self.poll_write_otherwise(cx, buffer),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.socket.shared(WHAT)?.poll_room(cx, self.socket.descriptor())
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn poll_write_otherwise(&self, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
         let shared = self.socket.shared(WHAT)?;
         if buffer.is_empty() {
             return Poll::Ready(Ok(0));

@@ -1,8 +1,8 @@
 //! Which runtime the thread is in, and which it has.
 //!
-//! Objects hold their loop's number and look their runtime up, so that they can outlive it. All
-//! access goes through `try_with`: an object dropped while the thread's storage is being destroyed
-//! finds no runtime, and its runtime closes what is left by itself.
+//! Objects hold their loop's number and look their runtime up, so that they can outlive it. What has
+//! a destructor is reached through `try_with`: an object dropped while the thread's storage is being
+//! destroyed finds no runtime, and its runtime closes what is left by itself.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -13,7 +13,8 @@ use crate::op::Descriptor;
 use crate::runtime::core::Shared;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<Shared>>> = const { RefCell::new(None) };
+    // Without a destructor, which would have each look ask whether it has run: `Entered` empties it.
+    static CURRENT: RefCell<Option<ManuallyDrop<Rc<Shared>>>> = const { RefCell::new(None) };
     static LIVE: RefCell<Vec<Weak<Shared>>> = const { RefCell::new(Vec::new()) };
     static LEFT: RefCell<Vec<Left>> = const { RefCell::new(Vec::new()) };
 }
@@ -50,17 +51,27 @@ pub(crate) const OUTSIDE: &str =
 /// The runtime the thread is in.
 #[inline]
 pub(crate) fn current() -> Option<Rc<Shared>> {
-    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+    CURRENT.with(|current| current.borrow().as_deref().cloned())
 }
 
 /// The runtime the thread is in, if it has that number.
 #[inline(always)]
 pub(crate) fn current_if(id: u32) -> Option<Rc<Shared>> {
-    let found = CURRENT.try_with(|current| match &*current.borrow() {
-        Some(shared) if shared.id == id => Some(shared.clone()),
+    CURRENT.with(|current| match &*current.borrow() {
+        Some(shared) if shared.id == id => Some(Rc::clone(shared)),
         Some(_) | None => None,
-    });
-    found.ok().flatten()
+    })
+}
+
+/// What `look` makes of the runtime the thread is in, if it has that number. The thread cannot enter
+/// another meanwhile, so nothing foreign may run: no waker but the executor's own is cloned, called or
+/// dropped.
+#[inline(always)]
+pub(crate) fn with_current<R>(id: u32, look: impl FnOnce(&Shared) -> R) -> Option<R> {
+    CURRENT.with(|current| match &*current.borrow() {
+        Some(shared) if shared.id == id => Some(look(shared)),
+        Some(_) | None => None,
+    })
 }
 
 /// The runtime the thread is in.
@@ -120,28 +131,19 @@ pub(crate) fn unregister(id: u32) {
 
 /// The thread is in a runtime while this lives; then in the one it was in before.
 pub(crate) struct Entered {
-    before: Option<Rc<Shared>>,
-    switched: bool,
+    before: Option<ManuallyDrop<Rc<Shared>>>,
 }
 
 impl Entered {
     pub(crate) fn enter(shared: &Rc<Shared>) -> Entered {
-        let mut inside = Some(shared.clone());
-        let switched = CURRENT
-            .try_with(|current| std::mem::swap(&mut *current.borrow_mut(), &mut inside))
-            .is_ok();
-        Entered { before: inside.filter(|_| switched), switched }
+        let inside = Some(ManuallyDrop::new(shared.clone()));
+        Entered { before: CURRENT.replace(inside) }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if !self.switched {
-            return;
-        }
-        let before = self.before.take();
-        let left =
-            CURRENT.try_with(|current| std::mem::replace(&mut *current.borrow_mut(), before));
-        drop(left);
+        let left = CURRENT.replace(self.before.take());
+        drop(left.map(ManuallyDrop::into_inner));
     }
 }

@@ -8,11 +8,15 @@ use std::rc::Rc;
 
 use crate::op::{Control, Descriptor, Reply};
 use crate::runtime::core::Shared;
-use crate::runtime::current::{close_left, current, current_if, current_named, find};
+use crate::runtime::current::{close_left, current, current_if, current_named, find, with_current};
 use crate::runtime::waiters::Ticket;
 use crate::tables::sockets::DescriptorKind;
 
 /// A descriptor of a loop, owned. It stays on its thread: another thread has another loop.
+// Aligned as a pointer: a future that is made of it and a buffer is then made in its place. With 12 bytes
+// aligned to 4 each poll kept room for two copies of the buffer on its stack, and touched every page of
+// it (decision 0016).
+#[repr(align(8))]
 pub(crate) struct Socket {
     loop_id: u32,
     descriptor: Descriptor,
@@ -43,6 +47,13 @@ impl Socket {
     #[inline]
     pub(crate) fn shared(&self, what: &str) -> io::Result<Rc<Shared>> {
         shared_of(self.loop_id, what)
+    }
+
+    /// What `look` makes of the runtime it belongs to, if the thread is in that one. As
+    /// [`with_current`]: nothing foreign may run.
+    #[inline(always)]
+    pub(crate) fn here<R>(&self, look: impl FnOnce(&Shared, Descriptor) -> R) -> Option<R> {
+        with_current(self.loop_id, |shared| look(shared, self.descriptor))
     }
 
     /// A cold call about this descriptor.

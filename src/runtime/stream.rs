@@ -25,8 +25,28 @@ pub(crate) fn closed<T>() -> Stepped<T> {
 }
 
 impl Shared {
-    /// Reads what there is into `into`, which is not empty.
+    /// A read as nearly all are, while the thread cannot enter another runtime: nothing foreign runs.
+    /// Nothing for the others, which [`poll_read`](Shared::poll_read) knows.
+    // Apart, so that what runs between two system calls is short: each drives it out of the
+    // processor's first cache (decision 0012).
     #[inline(always)]
+    pub(crate) fn read_usual(
+        &self,
+        descriptor: Descriptor,
+        into: &mut [u8],
+        waker: &Waker,
+    ) -> Option<Poll<usize>> {
+        if into.is_empty() || !coop::may_proceed() {
+            return None;
+        }
+        let usual = self.core.borrow_mut().read_usual(descriptor, into, waker);
+        if let Some(Poll::Ready(_)) = usual {
+            coop::spend();
+        }
+        usual
+    }
+
+    /// Reads what there is into `into`, which is not empty.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -34,27 +54,6 @@ impl Shared {
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
-        let usual = self.core.borrow_mut().read_usual(descriptor, into, cx.waker());
-        match usual {
-            Some(Poll::Ready(count)) => {
-                coop::spend();
-                Poll::Ready(Ok(count))
-            }
-            Some(Poll::Pending) => Poll::Pending,
-            None => self.poll_read_otherwise(cx, descriptor, into),
-        }
-    }
-
-    // Apart, so that what runs between two system calls is short: each drives it out of the
-    // processor's first cache (decision 0012).
-    #[cold]
-    #[inline(never)]
-    fn poll_read_otherwise(
-        &self,
-        cx: &mut Context<'_>,
-        descriptor: Descriptor,
-        into: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
         let polled = self.poll_step(cx, |core, parking| core.read(descriptor, into, parking));
         self.spend_if_ready(polled)
     }
@@ -92,7 +91,6 @@ impl Shared {
     }
 
     /// Sends at once; a full socket is asked for room.
-    #[inline(always)]
     fn poll_send(
         &self,
         cx: &mut Context<'_>,
@@ -100,6 +98,33 @@ impl Shared {
         send: impl FnOnce(&mut Loop) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
+        match self.send_or_wait(descriptor, send) {
+            Poll::Ready(sent) => Poll::Ready(sent),
+            Poll::Pending => self.poll_room(cx, descriptor),
+        }
+    }
+
+    /// A write as nearly all are; of others, nothing.
+    #[inline(always)]
+    pub(crate) fn write_usual(
+        &self,
+        descriptor: Descriptor,
+        from: &[u8],
+    ) -> Option<Poll<io::Result<usize>>> {
+        if from.is_empty() || !coop::may_proceed() {
+            return None;
+        }
+        Some(self.send_or_wait(descriptor, |event_loop| event_loop.send_now(descriptor, from)))
+    }
+
+    /// Sends, within the task's budget. `Pending` if there is no room, or others are ahead: nobody
+    /// waits for that yet.
+    #[inline(always)]
+    fn send_or_wait(
+        &self,
+        descriptor: Descriptor,
+        send: impl FnOnce(&mut Loop) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
         let (sent, over) = {
             let mut core = self.core.borrow_mut();
             (core.send(descriptor, send), core.calls_are_over())
@@ -112,13 +137,16 @@ impl Shared {
                 coop::spend();
                 Poll::Ready(sent)
             }
-            None => self.poll_room(cx, descriptor),
+            None => Poll::Pending,
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn poll_room(&self, cx: &mut Context<'_>, descriptor: Descriptor) -> Poll<io::Result<usize>> {
+    /// Waits for room to write, or for the sends ahead.
+    pub(crate) fn poll_room(
+        &self,
+        cx: &mut Context<'_>,
+        descriptor: Descriptor,
+    ) -> Poll<io::Result<usize>> {
         let polled = self.poll_step(cx, |core, parking| core.wait_for_room(descriptor, parking));
         self.spend_if_ready(polled)
     }

@@ -58,8 +58,13 @@ impl Held {
     }
 
     /// Holds a receive back. False: it is another request, or there is no place.
-    #[inline]
+    #[inline(always)]
     pub(super) fn keep(&mut self, token: Token, request: &Request) -> bool {
+        self.most > 0 && self.keep_if_few(token, request)
+    }
+
+    #[cold]
+    fn keep_if_few(&mut self, token: Token, request: &Request) -> bool {
         if self.receives.len() + self.answers.len() >= self.most {
             return false;
         }
@@ -114,8 +119,13 @@ impl Held {
     }
 
     /// The next answer, in the order they were had.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_answer(&mut self) -> Option<Completion> {
+        if self.answers.is_empty() { None } else { self.take_answer() }
+    }
+
+    #[cold]
+    fn take_answer(&mut self) -> Option<Completion> {
         self.answers.pop_front()
     }
 

@@ -57,7 +57,7 @@ impl Uring {
     }
 
     /// The next completion in the queue, taking note of this backend's own on the way.
-    #[inline]
+    #[inline(always)]
     pub(super) fn reap_next(&mut self) -> Option<Completion> {
         if let Some(completion) = self.held.next_answer() {
             self.in_flight -= 1;
