@@ -14,7 +14,7 @@ pub const BUFFERS_MAX: u32 = 1 << 15;
 /// Receives that are lent a buffer when they are submitted, in place of one picked when bytes arrive:
 /// at most so many, and at most a quarter of the buffers. Cheaper for the kernel, but a stream that
 /// waits holds its buffer (decision 0011).
-pub const BUFFERS_LENT_MAX: u32 = 256;
+pub const BUFFERS_LENT_MAX: u32 = 64;
 
 /// The most rows a table may have. Indices above are kept for the backends' own use.
 pub const ROWS_MAX: u32 = 1 << 24;
