@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use rotor::runtime::Options;
-use rotor::{Descriptor, DescriptorKind, Event, Loop, Operation, Wait};
+use rotor::{Descriptor, DescriptorKind, Event, Handle, Loop, Operation, Wait};
 
 struct Bench {
     event_loop: Loop,
@@ -72,6 +72,36 @@ impl Bench {
         }
     }
 
+    /// As many repeating timers of a millisecond as all fire in time: the fires each gets are counted.
+    fn repeating_timers(&mut self, operations: u64) {
+        const TIMERS: u64 = 4096;
+        let now = self.event_loop.now();
+        let repeated = (0..TIMERS)
+            .map(|n| Operation::repeating_timer(now + n * 244, 1_000_000))
+            .map(|timer| self.event_loop.submit(timer, 0).expect("room"))
+            .collect::<Vec<_>>();
+        self.take(operations);
+        for timer in repeated {
+            self.event_loop.cancel(timer);
+        }
+        let mut left = TIMERS;
+        while left > 0 {
+            let taken = self.event_loop.tick(&mut self.events, Wait::Zero).expect("tick");
+            left -= self.events[..taken].iter().filter(|event| !event.more()).count() as u64;
+        }
+    }
+
+    /// Far ones at random, which stay armed. Answers their handles.
+    fn others(&mut self, count: u64) -> Vec<Handle> {
+        let now = self.event_loop.now();
+        let far = |n: u64| {
+            now + 3_600_000_000_000 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 60_000_000_000
+        };
+        (0..count)
+            .map(|n| self.event_loop.submit(Operation::timer(far(n)), n).expect("room"))
+            .collect()
+    }
+
     /// A byte from one end of a loopback stream to the other: a direct send, a picked receive.
     fn bytes(&mut self, operations: u64, from: Descriptor, to: Descriptor) {
         for _ in 0..operations {
@@ -113,7 +143,7 @@ fn bare_bytes(operations: u64) -> f64 {
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
-    let event_loop = Loop::new(&Options::default()).expect("a loop");
+    let event_loop = Loop::new(&Options { timers: 131_072, ..Options::default() }).expect("a loop");
     let mut bench = Bench {
         event_loop,
         events: vec![Event::EMPTY; 256],
@@ -127,6 +157,18 @@ fn main() {
     bench.measure("timer armed and canceled, 64 a tick", |bench, count| {
         bench.canceled_timers(count)
     });
+    bench.measure("4,096 timers of 1 ms that repeat, a fire", |bench, count| {
+        bench.repeating_timers(count)
+    });
+    let others = bench.others(100_000);
+    bench.measure("timer armed and canceled, 100,000 others", |bench, count| {
+        bench.canceled_timers(count)
+    });
+    bench.measure("timer that is due, 100,000 others", |bench, count| bench.due_timers(count));
+    for timer in others {
+        bench.event_loop.cancel(timer);
+    }
+    bench.take(100_000);
     bench.operations /= 10;
     let (near, far) = pair(&mut bench.event_loop);
     bench.measure("a byte over loopback", |bench, count| bench.bytes(count, near, far));

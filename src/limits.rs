@@ -63,5 +63,6 @@ pub const ACCEPT_PAUSE_NS_MAX: u64 = 500_000_000;
 /// Leases of received bytes ([`LoopBuf`](crate::net::LoopBuf)) a stream may have out at a time.
 pub const LEASES_PER_STREAM_MAX: u8 = 4;
 
-/// Events taken from the loop in one tick by the runtime.
-pub const EVENTS_PER_TICK_MAX: usize = 256;
+/// Events taken from the loop in one tick by the runtime: no more than tasks are polled before the next,
+/// or whoever is ready would wait behind ever more that a flood of events wakes.
+pub const EVENTS_PER_TICK_MAX: usize = POLLS_PER_TICK_MAX as usize;

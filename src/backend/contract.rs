@@ -28,7 +28,7 @@ use crate::options::Options;
 use crate::sys::fork::ForkGuard;
 use crate::tables::arena::Arena;
 
-/// A backend; the contract stands at the top of [`backend`](crate::backend).
+/// A backend; the contract stands at the top of [`backend`](mod@crate::backend).
 ///
 /// # Safety
 /// The implementation keeps the backend's promises of the contract.

@@ -22,6 +22,33 @@ impl Loop {
         }
     }
 
+    /// Moves an armed timer to another deadline; among those of that moment it is the last. False: it
+    /// is not armed any more, or this is a child process.
+    pub fn reset_timer(&mut self, handle: Handle, deadline_ns: u64) -> bool {
+        self.armed_timer(handle).is_some_and(|index| {
+            self.timers.disarm(&mut self.slots, index);
+            self.slots.get_mut(index).offset = deadline_ns;
+            self.timers.arm(&mut self.slots, index);
+            true
+        })
+    }
+
+    /// Takes an armed timer back without an event: who submitted it keeps nothing that an event would
+    /// be for. False: it is not armed any more, or this is a child process.
+    pub(crate) fn forget_timer(&mut self, handle: Handle) -> bool {
+        self.armed_timer(handle).is_some_and(|index| {
+            self.timers.disarm(&mut self.slots, index);
+            self.slots.free(index);
+            true
+        })
+    }
+
+    fn armed_timer(&self, handle: Handle) -> Option<u32> {
+        self.check().ok()?;
+        let index = self.slots.find(handle.index, handle.generation)?;
+        (self.slots.get(index).state == State::Armed).then_some(index)
+    }
+
     pub(super) fn cancel_slot(&mut self, index: u32) -> bool {
         match self.slots.get(index).state {
             State::Free | State::Closing => false,

@@ -18,8 +18,8 @@ use crate::tables::list::List;
 use crate::tables::orphans::Orphans;
 use crate::tables::slots::Slots;
 use crate::tables::sockets::Sockets;
-use crate::tables::timers::Timers;
 use crate::tables::tokens::Tokens;
+use crate::tables::wheel::Wheel;
 
 /// Bytes of an entry of a provided-buffer ring (`struct io_uring_buf`).
 const RING_ENTRY_BYTES: usize = 16;
@@ -50,7 +50,7 @@ impl Loop {
         let slots = Slots::rows(options.operations, options.timers, options.sockets);
         Slots::plan(&mut plan, options.operations, options.timers, options.sockets);
         Sockets::plan(&mut plan, options.sockets);
-        Timers::plan(&mut plan, options.timers);
+        Wheel::plan(&mut plan, options.timers);
         Orphans::plan(&mut plan, options.operations);
         Tokens::plan(&mut plan, slots);
         Tokens::plan(&mut plan, slots);
@@ -109,7 +109,7 @@ impl Loop {
         let cut = &mut arena;
         let slots = Slots::new(cut, limits, generation);
         let sockets = Sockets::new(cut, options.sockets, generation);
-        let timers = Timers::new(cut, options.timers);
+        let timers = Wheel::new(cut, options.timers);
         let orphans = Orphans::new(cut, options.operations, generation);
         let unsubmitted = Tokens::new(cut, slots_max);
         let uncanceled = Tokens::new(cut, slots_max);

@@ -35,8 +35,8 @@ use crate::tables::list::List;
 use crate::tables::orphans::Orphans;
 use crate::tables::slots::Slots;
 use crate::tables::sockets::Sockets;
-use crate::tables::timers::Timers;
 use crate::tables::tokens::Tokens;
+use crate::tables::wheel::Wheel;
 
 /// A completion loop: operations go in, events come out.
 ///
@@ -62,7 +62,7 @@ pub struct Loop {
     driver: Driver,
     slots: Slots,
     sockets: Sockets,
-    timers: Timers,
+    timers: Wheel,
     buffers: Buffers,
     orphans: Orphans,
     /// Operations whose turn has come, for which the backend had no room.

@@ -260,7 +260,7 @@ impl Loop {
             Parameters { pointer: period_ns, offset: deadline_ns, ..Default::default() };
         let index = self.take_slot(EventKind::Timer, NONE, parameters, user_data)?;
         self.slots.get_mut(index).state = State::Armed;
-        self.timers.arm(&mut self.slots, index, deadline_ns);
+        self.timers.arm(&mut self.slots, index);
         Ok(self.slots.handle(index))
     }
 

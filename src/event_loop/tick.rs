@@ -77,10 +77,13 @@ impl Loop {
     }
 
     /// Whether the one place there is belongs to a timer that is due.
-    fn is_timers_turn(&self, events: &[Event]) -> bool {
-        events.len() == 1
-            && !self.timers_turn
-            && self.timers.next_deadline_ns().is_some_and(|due| due <= self.driver.now())
+    fn is_timers_turn(&mut self, events: &[Event]) -> bool {
+        events.len() == 1 && !self.timers_turn && self.is_timer_due(self.driver.now())
+    }
+
+    fn is_timer_due(&mut self, now_ns: u64) -> bool {
+        let next = self.timers.next_deadline_ns(&mut self.slots, now_ns);
+        next.is_some_and(|deadline_ns| deadline_ns <= now_ns)
     }
 
     fn hand_over_and_wait(&mut self, wait: Wait, ready: bool) -> Result<(), TickError> {
@@ -111,7 +114,7 @@ impl Loop {
     }
 
     /// Reads the clock afresh and compares at full precision.
-    fn plan(&self, wait: Wait, ready: bool) -> Plan {
+    fn plan(&mut self, wait: Wait, ready: bool) -> Plan {
         if ready || wait == Wait::Zero || !self.done.is_empty() {
             return Plan::Ready;
         }
@@ -122,9 +125,7 @@ impl Loop {
         if most_ns == 0 {
             return Plan::Ready;
         }
-        let timer = self.timers.next_deadline_ns().unwrap_or(u64::MAX);
-        let next = timer.min(self.closing_check_ns);
-        if next == u64::MAX {
+        if self.timers.is_empty() && self.closing_check_ns == u64::MAX {
             let forever = most_ns == u64::MAX;
             return Plan::Sleep(if forever {
                 TickWait::Forever
@@ -133,6 +134,8 @@ impl Loop {
             });
         }
         let now = self.driver.now();
+        let timer = self.timers.next_deadline_ns(&mut self.slots, now).unwrap_or(u64::MAX);
+        let next = timer.min(self.closing_check_ns);
         if next <= now {
             return Plan::TimerDue;
         }
@@ -201,7 +204,7 @@ impl Loop {
     fn collect(&mut self, events: &mut [Event], mut count: usize) -> usize {
         let watched = !self.timers.is_empty() || self.closing_check_ns < u64::MAX;
         let now = if watched { self.driver.now() } else { 0 };
-        let due = self.timers.next_deadline_ns().is_some_and(|deadline| deadline <= now);
+        let due = watched && self.is_timer_due(now);
         let kept = if due { share_of_timers(events) } else { 0 };
         let mut room = events.len() - kept;
         if due && kept == 0 {
@@ -244,8 +247,7 @@ impl Loop {
             let slot = self.slots.get_mut(index);
             // From the previous deadline, never from the clock.
             slot.offset = slot.offset.saturating_add(slot.pointer);
-            let next_ns = slot.offset;
-            self.timers.arm(&mut self.slots, index, next_ns);
+            self.timers.arm(&mut self.slots, index);
         }
         count
     }

@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::event_loop::Loop;
 use crate::op::{Action, Descriptor, Handle, Operation, OrphanId, OwnedOperation};
 use crate::runtime::core::{Core, Parking, Shared, Step, table};
+use crate::runtime::current::find;
 use crate::runtime::dispatch::{Tag, user_data};
 use crate::tables::orphans::OwnedBytes;
 
@@ -284,6 +285,29 @@ impl Wait {
 }
 
 impl Wait {
+    /// Moves the timer it waits for to another deadline. False: it is not armed any more.
+    pub(crate) fn reset_timer(&self, deadline_ns: u64) -> bool {
+        let Some(shared) = find(self.loop_id) else { return false };
+        let mut core = shared.core.borrow_mut();
+        let core = &mut *core;
+        match core.waits.row(self.key).map(|row| &row.state) {
+            Some(&State::Pending { handle: Some(handle), .. }) => {
+                core.event_loop.reset_timer(handle, deadline_ns)
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Whoever waits, to be woken by other means.
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        let shared = find(self.loop_id)?;
+        let mut core = shared.core.borrow_mut();
+        match &mut core.waits.row(self.key)?.state {
+            State::Pending { waker, .. } => waker.take(),
+            State::Free { .. } | State::Ready(_) | State::Abandoned => None,
+        }
+    }
+
     /// Leaves the operation to itself: it runs to its end, and its final event is let go.
     pub(crate) fn detach(mut self) {
         self.let_go(false);
@@ -293,7 +317,7 @@ impl Wait {
         if std::mem::replace(&mut self.taken, true) {
             return;
         }
-        let Some(shared) = crate::runtime::current::find(self.loop_id) else {
+        let Some(shared) = find(self.loop_id) else {
             return;
         };
         let waker = {
@@ -305,10 +329,16 @@ impl Wait {
             match &mut row.state {
                 State::Pending { handle, waker } => {
                     let waker = waker.take();
-                    if let Some(handle) = handle.filter(|_| cancel) {
-                        core.event_loop.cancel(handle);
+                    let handle = handle.filter(|_| cancel);
+                    if handle.is_some_and(|handle| core.event_loop.forget_timer(handle)) {
+                        // No event comes of it.
+                        core.waits.release(self.key.index);
+                    } else {
+                        if let Some(handle) = handle {
+                            core.event_loop.cancel(handle);
+                        }
+                        row.state = State::Abandoned;
                     }
-                    row.state = State::Abandoned;
                     waker
                 }
                 State::Ready(event) => {

@@ -22,6 +22,14 @@ impl List {
         (self.first != NONE).then_some(self.first)
     }
 
+    /// The slots in it, in order.
+    pub(crate) fn iter<'a>(&self, slots: &'a Slots) -> impl Iterator<Item = u32> + 'a {
+        std::iter::successors(self.first(), |&index| {
+            let next = slots.get(index).next;
+            (next != NONE).then_some(next)
+        })
+    }
+
     pub(crate) fn push_back(&mut self, slots: &mut Slots, index: u32) {
         let slot = slots.get_mut(index);
         slot.next = NONE;

@@ -53,17 +53,19 @@ pub(crate) struct Slot {
     pub(crate) pointer: u64,
     /// A file offset, or a timer's deadline.
     pub(crate) offset: u64,
+    /// Of the memory, or the armed timer's place on the wheel.
     pub(crate) length: u32,
-    /// Bytes a send in several steps has moved so far.
+    /// Bytes a send in several steps has moved so far, or half of an armed timer's number.
     pub(crate) progress: u32,
     pub(crate) generation: u32,
     /// The socket's row, or `NONE`.
     pub(crate) socket: u32,
     pub(crate) next: u32,
     pub(crate) previous: u32,
-    /// The orphan row, the timer's place, the accept's reserved row, the poll's interest, the
+    /// The orphan row, the timer's place in the heap, the accept's reserved row, the poll's interest, the
     /// shutdown's direction, the held or lent buffer or the closed row.
     pub(crate) extra: u32,
+    /// The final event's, or the other half of an armed timer's number.
     pub(crate) result: i32,
     pub(crate) kind: EventKind,
     pub(crate) state: State,

@@ -61,43 +61,54 @@ impl Instant {
         self.ns.checked_sub(ns).map(Instant::from_ns)
     }
 
-    /// This and a duration, or the clock's end, which never comes.
-    pub(crate) fn saturating_add(self, duration: Duration) -> Instant {
+    /// The same moment on the standard library's clock, or one a little after it: two clocks cannot be
+    /// read at one time. Nothing beyond what that clock knows.
+    pub fn into_std(self) -> Option<std::time::Instant> {
+        let here = Instant::now();
+        let there = std::time::Instant::now();
+        match self.checked_duration_since(here) {
+            Some(ahead) => there.checked_add(ahead),
+            None => there.checked_sub(here - self),
+        }
+    }
+
+    /// The same moment on this clock, or one a little after it: two clocks cannot be read at one time.
+    /// The clock's end or its start where it does not reach.
+    pub fn from_std(moment: std::time::Instant) -> Instant {
+        let there = std::time::Instant::now();
+        let here = Instant::now();
+        match moment.checked_duration_since(there) {
+            Some(ahead) => here + ahead,
+            None => here - (there - moment),
+        }
+    }
+}
+
+/// Beyond the clock's 584 years lies its end, which never comes.
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, duration: Duration) -> Instant {
         self.checked_add(duration).unwrap_or(Instant { ns: u64::MAX })
     }
 }
 
-impl Add<Duration> for Instant {
-    type Output = Instant;
-
-    /// # Panics
-    /// Beyond the clock's 584 years.
-    #[track_caller]
-    fn add(self, duration: Duration) -> Instant {
-        self.checked_add(duration).expect("rotor: an Instant beyond the clock's end")
-    }
-}
-
 impl AddAssign<Duration> for Instant {
-    #[track_caller]
     fn add_assign(&mut self, duration: Duration) {
         *self = *self + duration;
     }
 }
 
+/// Before the clock's start there is nothing: it is that.
 impl Sub<Duration> for Instant {
     type Output = Instant;
 
-    /// # Panics
-    /// Before the clock's start.
-    #[track_caller]
     fn sub(self, duration: Duration) -> Instant {
-        self.checked_sub(duration).expect("rotor: an Instant before the clock's start")
+        self.checked_sub(duration).unwrap_or(Instant { ns: 0 })
     }
 }
 
 impl SubAssign<Duration> for Instant {
-    #[track_caller]
     fn sub_assign(&mut self, duration: Duration) {
         *self = *self - duration;
     }
@@ -131,11 +142,30 @@ mod tests {
         assert_eq!(one - (one + second), Duration::ZERO);
         assert_eq!(one.checked_sub(second), None);
         assert_eq!(one.checked_add(Duration::MAX), None);
-        assert_eq!(one.saturating_add(Duration::MAX).as_ns(), u64::MAX);
+        assert_eq!((one + Duration::MAX).as_ns(), u64::MAX);
+        assert_eq!((one - second).as_ns(), 0);
         assert_eq!(one.checked_duration_since(one + second), None);
         let last = Duration::from_nanos(u64::MAX - 1);
         assert_eq!(one.checked_add(last).map(Instant::as_ns), Some(u64::MAX));
         assert_eq!(one.checked_add(last + Duration::from_nanos(1)), None);
+    }
+
+    #[test]
+    fn the_standard_clock_has_the_same_moments_and_none_is_early() {
+        for _ in 0..1000 {
+            let before = std::time::Instant::now();
+            let here = Instant::now();
+            let after = std::time::Instant::now();
+            for distance in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600)] {
+                assert!((here + distance).into_std().unwrap() >= before + distance);
+                assert!(Instant::from_std(after + distance) >= here + distance);
+                assert!(Instant::from_std(after - distance) + distance >= here);
+            }
+            let back = Instant::from_std(here.into_std().unwrap());
+            assert!(back >= here, "there and back is not earlier");
+        }
+        let end = Instant::from_ns(u64::MAX).into_std().map(Instant::from_std);
+        assert!(end.is_none_or(|end| end >= Instant::from_ns(u64::MAX / 2)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use rotor_executor::coop;
@@ -76,7 +76,7 @@ pub fn try_sleep_until(deadline: Instant) -> Result<Sleep, TimersFull> {
 
 /// From the clock as it reads now: what the tick read last may be long ago.
 fn deadline_in(shared: &Shared, duration: Duration) -> Instant {
-    Instant::from_ns(shared.core.borrow().event_loop.now()).saturating_add(duration)
+    Instant::from_ns(shared.core.borrow().event_loop.now()) + duration
 }
 
 fn armed(shared: &Shared, deadline: Instant) -> Result<Sleep, TimersFull> {
@@ -100,8 +100,8 @@ enum State {
     Idle,
     /// The timer is armed, or due.
     Armed(Wait),
-    /// It waits for ever: the clock has no such point.
-    Never,
+    /// It waits for ever: the clock has no such point. Whoever waits is kept for a reset.
+    Never(Option<Waker>),
     /// It has fired.
     Fired,
 }
@@ -131,7 +131,12 @@ impl Sleep {
                 let event = ready!(wait.poll(&shared, cx));
                 debug_assert!(event.result().is_ok(), "a timer that nobody canceled failed");
             }
-            State::Never => return Poll::Pending,
+            State::Never(waker) => {
+                if !waker.as_ref().is_some_and(|kept| kept.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+                return Poll::Pending;
+            }
             State::Idle | State::Fired => unreachable!("rotor: a sleep was armed above"),
         }
         self.state = State::Fired;
@@ -148,9 +153,42 @@ impl Sleep {
         matches!(self.state, State::Fired)
     }
 
+    /// Moves the end to another point in time, whether it has come or not. A task that waits goes on
+    /// waiting, for the new one; it may be woken once in between.
+    ///
+    /// ```
+    /// # #[rotor::main]
+    /// # async fn main() {
+    /// use std::pin::pin;
+    /// use std::time::Duration;
+    /// use rotor::time::{Instant, sleep};
+    ///
+    /// let mut sleep = pin!(sleep(Duration::from_secs(3600)));
+    /// sleep.as_mut().reset(Instant::now() + Duration::from_millis(1));
+    /// sleep.await;
+    /// # }
+    /// ```
+    pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
+        let this = &mut *self;
+        this.deadline = deadline;
+        let never = deadline.as_ns() == u64::MAX;
+        let waker = match &mut this.state {
+            State::Armed(wait) if !never && wait.reset_timer(deadline.as_ns()) => return,
+            State::Armed(wait) => wait.take_waker(),
+            State::Never(waker) => waker.take(),
+            State::Idle | State::Fired => None,
+        };
+        // It is armed by the next poll.
+        let before = std::mem::replace(&mut this.state, State::Idle);
+        drop(before);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     fn arm(&mut self, shared: &Shared) -> Result<(), SubmitError> {
         if self.deadline.as_ns() == u64::MAX {
-            self.state = State::Never;
+            self.state = State::Never(None);
             return Ok(());
         }
         let key = shared.core.borrow_mut().start(Operation::timer(self.deadline.as_ns()))?;

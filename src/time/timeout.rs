@@ -8,7 +8,8 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use crate::time::error::{Elapsed, TimersFull};
-use crate::time::sleep::{Sleep, sleep, try_sleep};
+use crate::time::instant::Instant;
+use crate::time::sleep::{Sleep, sleep, sleep_until, try_sleep, try_sleep_until};
 
 pin_project! {
     /// The future of [`timeout`]. Dropping it drops the future inside and disarms the timer.
@@ -60,6 +61,34 @@ pub fn try_timeout<F: IntoFuture>(
     future: F,
 ) -> Result<Timeout<F::IntoFuture>, TimersFull> {
     let sleep = try_sleep(duration)?;
+    Ok(Timeout { future: future.into_future(), sleep })
+}
+
+/// As [`timeout`], until a point in time.
+///
+/// # Errors
+/// As [`timeout`].
+///
+/// # Panics
+/// As [`timeout`].
+#[track_caller]
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    Timeout { future: future.into_future(), sleep: sleep_until(deadline) }
+}
+
+/// As [`timeout_at`], with the timer armed at once.
+///
+/// # Errors
+/// As [`try_timeout`].
+///
+/// # Panics
+/// Outside a runtime.
+#[track_caller]
+pub fn try_timeout_at<F: IntoFuture>(
+    deadline: Instant,
+    future: F,
+) -> Result<Timeout<F::IntoFuture>, TimersFull> {
+    let sleep = try_sleep_until(deadline)?;
     Ok(Timeout { future: future.into_future(), sleep })
 }
 
