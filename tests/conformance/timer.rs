@@ -1,11 +1,12 @@
 //! Promise 5: timers are never early, and a wait never spins.
 
 use std::io::ErrorKind;
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rotor::runtime::Options;
-use rotor::time::{Instant, sleep, sleep_until, timeout};
+use rotor::time::{Instant, interval_at, sleep, sleep_until, timeout, timeout_at};
 use rotor::{Event, Loop, Operation, Statistics, Wait};
 
 use crate::rig::*;
@@ -27,6 +28,9 @@ scenarios! {
     5 timer "a timeout polls its future first, and is over in its time" => timeouts;
     5 timer receive "signals end no wait early, and lose nothing" => signals;
     5 timer "a timer beyond the clock's end never fires" => beyond;
+    5 timer "a timer that is moved fires once, in its new time and place" => moved;
+    5 timer "a sleep that is moved is over at its new time, and not early" => moved_sleep;
+    5 timer "an interval ticks from what was due" => ticks_of_an_interval;
 }
 
 fn never_early() {
@@ -354,4 +358,56 @@ fn beyond() {
     let waited = event_loop.tick(&mut [Event::EMPTY], Wait::AtMost(2 * MILLISECOND)).unwrap();
     assert_eq!(waited, 0);
     assert!(cancel(&mut event_loop, never).is_canceled());
+}
+
+fn moved() {
+    let mut event_loop = small_loop();
+    let now = event_loop.now();
+    let far = now + 3_600_000_000_000;
+    let first = event_loop.submit(Operation::timer(far), 1).unwrap();
+    let second = event_loop.submit(Operation::timer(now + 2_000_000), 2).unwrap();
+    assert!(event_loop.reset_timer(first, now + 2_000_000), "behind the one that is there");
+    let mut seen = Vec::new();
+    let mut events = [Event::EMPTY; 4];
+    while seen.len() < 2 {
+        let count = event_loop.tick(&mut events, Wait::Forever).unwrap();
+        seen.extend(events[..count].iter().map(Event::user_data));
+    }
+    assert!(event_loop.now() >= now + 2_000_000);
+    assert_eq!(seen, [2, 1], "in the order they were armed for that moment");
+    assert!(!event_loop.reset_timer(first, far) && !event_loop.reset_timer(second, far));
+    assert_idle(&mut event_loop);
+}
+
+fn moved_sleep() {
+    run(async {
+        let mut moved = pin!(sleep(Duration::from_secs(3600)));
+        for nanoseconds in (1..1_000_000).step_by(99_991) {
+            let end = Instant::now() + Duration::from_nanos(nanoseconds);
+            moved.as_mut().reset(end);
+            moved.as_mut().await;
+            assert!(Instant::now() >= end);
+        }
+        // Away while somebody waits, and back.
+        moved.as_mut().reset(Instant::now() + MILLISECOND);
+        assert!(timeout_at(Instant::now(), moved.as_mut()).await.is_err());
+        moved.as_mut().reset(Instant::now() + Duration::MAX);
+        assert!(timeout(3 * MILLISECOND, moved.as_mut()).await.is_err());
+        let end = Instant::now() + MILLISECOND;
+        moved.as_mut().reset(end);
+        moved.as_mut().await;
+        assert!(Instant::now() >= end && moved.is_elapsed());
+    });
+}
+
+fn ticks_of_an_interval() {
+    run(async {
+        let start = Instant::now() + MILLISECOND;
+        let period = Duration::from_micros(700);
+        let mut ticks = interval_at(start, period);
+        for number in 0..20 {
+            assert_eq!(ticks.tick().await, start + period * number);
+            assert!(Instant::now() >= start + period * number);
+        }
+    });
 }
