@@ -29,6 +29,9 @@ pub struct Options {
     /// How long a tick with nothing to do polls before it sleeps, and keeps the core. Worth it for few
     /// streams that wait for an answer each: what a wake-up costs is gone. Default zero: never.
     pub spin_budget: Duration,
+    /// How much later than its deadline a timer may fire, so that one wake-up serves several; never
+    /// earlier. Default zero: each in its time.
+    pub timer_slack: Duration,
     /// How long a shutdown waits for operations to end and written bytes to leave. Default 5 s.
     pub drain: Duration,
 }
@@ -45,6 +48,7 @@ impl Default for Options {
             buffer_bytes: 16_384,
             ring_entries: 1_024,
             spin_budget: Duration::ZERO,
+            timer_slack: Duration::ZERO,
             drain: Duration::from_secs(5),
         }
     }

@@ -538,6 +538,30 @@ fn timers_fire_by_deadline_and_order_of_arming_and_never_early() {
 }
 
 #[test]
+fn with_a_slack_timers_fire_together_late_by_at_most_that_and_never_early() {
+    let nanoseconds = Duration::from_nanos;
+    for (slack, expected) in [(0, 6), (15, 4), (40, 2), (u64::MAX, 1)] {
+        let options = Options { timer_slack: nanoseconds(slack), ..small() };
+        let (mut event_loop, script) = start(options);
+        let begun = event_loop.now();
+        for delay in [100, 110, 120, 150, 151, 180] {
+            event_loop.submit(Operation::timer(begun + delay), delay).unwrap();
+        }
+        let (mut fired, mut events) = (0, [Event::EMPTY; 16]);
+        while fired < 6 {
+            // A bound of the caller's own holds whatever the slack.
+            let count = event_loop.tick(&mut events, Wait::AtMost(nanoseconds(1000))).unwrap();
+            for event in &events[..count] {
+                let late = event_loop.now() - begun - event.user_data();
+                assert!(late <= slack.min(1000), "{late} late at a slack of {slack}");
+            }
+            fired += count;
+        }
+        assert_eq!(script.waits().len(), expected, "{:?} at a slack of {slack}", script.waits());
+    }
+}
+
+#[test]
 fn a_repeating_timer_counts_from_its_previous_deadline() {
     let (mut event_loop, script) = start(small());
     let now = event_loop.now();

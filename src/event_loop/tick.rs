@@ -139,7 +139,10 @@ impl Loop {
         if next <= now {
             return Plan::TimerDue;
         }
-        Plan::Sleep(TickWait::AtMost(most_ns.min(next - now)))
+        // What is due meanwhile fires together. Awake, the loop fires each when it sees it due.
+        let slack_ns = u64::try_from(self.options.timer_slack.as_nanos()).unwrap_or(u64::MAX);
+        let until = timer.saturating_add(slack_ns).min(self.closing_check_ns);
+        Plan::Sleep(TickWait::AtMost(most_ns.min(until - now)))
     }
 
     /// Polls for the spin budget. Answers what is then left to wait, which is over at once if there

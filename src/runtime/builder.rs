@@ -91,6 +91,12 @@ impl Builder {
         self
     }
 
+    /// How much later than its deadline a timer may fire, so that one wake-up serves several.
+    pub fn timer_slack(mut self, timer_slack: Duration) -> Builder {
+        self.options.timer_slack = timer_slack;
+        self
+    }
+
     /// How long a shutdown waits for operations to end and written bytes to leave.
     pub fn drain(mut self, drain: Duration) -> Builder {
         self.options.drain = drain;
