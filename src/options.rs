@@ -32,6 +32,9 @@ pub struct Options {
     /// How much later than its deadline a timer may fire, so that one wake-up serves several; never
     /// earlier. Default zero: each in its time.
     pub timer_slack: Duration,
+    /// Whether the clock stands still from the start, as after [`pause`](crate::time::pause); for tests.
+    /// Default false.
+    pub start_paused: bool,
     /// How long a shutdown waits for operations to end and written bytes to leave. Default 5 s.
     pub drain: Duration,
 }
@@ -49,6 +52,7 @@ impl Default for Options {
             ring_entries: 1_024,
             spin_budget: Duration::ZERO,
             timer_slack: Duration::ZERO,
+            start_paused: false,
             drain: Duration::from_secs(5),
         }
     }

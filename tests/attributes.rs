@@ -78,6 +78,7 @@ async fn the_sockets_of_a_test_are_limited() {
     ring_entries = 32,
     spin_budget = Duration::from_micros(10),
     timer_slack = Duration::from_micros(10),
+    start_paused = false,
     drain = Duration::from_secs(1),
     crate = ::rotor,
 )]

@@ -9,7 +9,7 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, Ident, Path, Token, parse_quote};
 
 /// The options of `rotor::runtime::Builder`, spelled as its methods are.
-pub(crate) const OPTIONS: [&str; 11] = [
+pub(crate) const OPTIONS: [&str; 12] = [
     "operations",
     "sockets",
     "timers",
@@ -19,6 +19,7 @@ pub(crate) const OPTIONS: [&str; 11] = [
     "buffer_bytes",
     "spin_budget",
     "timer_slack",
+    "start_paused",
     "drain",
     "ring_entries",
 ];
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(
             errors,
             ["unknown argument `flavor`; the known ones are operations, sockets, timers, tasks, \
-             task_bytes, buffers, buffer_bytes, spin_budget, timer_slack, drain, ring_entries, crate"]
+             task_bytes, buffers, buffer_bytes, spin_budget, timer_slack, start_paused, drain, ring_entries, crate"]
         );
     }
 

@@ -61,6 +61,7 @@ use proc_macro::TokenStream;
 /// | `ring_entries` | entries of the submission ring |
 /// | `spin_budget` | a `Duration`: how long an idle loop polls before it sleeps |
 /// | `timer_slack` | a `Duration`: how much later than due a timer may fire, with others |
+/// | `start_paused` | a `bool`: the clock stands still from the start, for tests |
 /// | `drain` | a `Duration`: how long shutdown waits for the kernel to end what is in flight |
 ///
 /// One more, `crate = some::path`, says where the crate `rotor` is found if not at `::rotor`: after

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::backend::readiness::{Engine, Sizes, System};
 use crate::backend::{Backend, BufferMemory, Chosen, Driver, Kind, choice};
 use crate::error::CreateError;
+use crate::event_loop::clock::Clock;
 use crate::event_loop::{Loop, Statistics};
 use crate::limits::{BUFFERS_MAX, BUFFERS_PROVIDED_MAX, ROWS_MAX, TRANSFER_BYTES_MAX};
 use crate::options::Options;
@@ -100,8 +101,7 @@ impl Loop {
         mut arena: Arena,
         source: Source<'_>,
     ) -> Result<Loop, CreateError> {
-        static IDS: AtomicU32 = AtomicU32::new(1);
-        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        let id = next_id();
         // Loops begin far apart (by the golden ratio), so that a handle of one is stale in another.
         let generation = id.wrapping_mul(0x9e37_79b1);
         let limits = [options.operations, options.timers, options.sockets];
@@ -141,6 +141,7 @@ impl Loop {
             slots,
             sockets,
             timers,
+            clock: Clock::new(driver.now(), options.start_paused),
             buffers,
             orphans,
             unsubmitted,
@@ -196,6 +197,12 @@ pub fn backend() -> Result<Chosen, CreateError> {
     let mut chosen = None;
     drop(Loop::assemble(&options, arena, Source::Trial(&mut chosen))?);
     Ok(chosen.expect("a loop was made"))
+}
+
+/// A number that no other loop of the process has.
+fn next_id() -> u32 {
+    static IDS: AtomicU32 = AtomicU32::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
 }
 
 fn check(options: &Options) -> Result<(), CreateError> {

@@ -3,6 +3,7 @@
 //! operation with exactly one final event. It knows nothing of futures.
 
 mod cancel;
+mod clock;
 mod close;
 mod complete;
 mod control;
@@ -27,6 +28,7 @@ pub use tick::Wait;
 
 use crate::backend::Driver;
 use crate::error::SubmitError;
+use crate::event_loop::clock::Clock;
 use crate::op::{BufferId, Descriptor};
 use crate::options::Options;
 use crate::tables::arena::Arena;
@@ -63,6 +65,8 @@ pub struct Loop {
     slots: Slots,
     sockets: Sockets,
     timers: Wheel,
+    /// The timers'. What the kernel is waited for goes by the backend's own.
+    clock: Clock,
     buffers: Buffers,
     orphans: Orphans,
     /// Operations whose turn has come, for which the backend had no room.
@@ -102,8 +106,9 @@ pub struct Loop {
 
 impl Loop {
     /// The clock, in nanoseconds from an arbitrary start.
+    #[inline]
     pub fn now(&self) -> u64 {
-        self.driver.now()
+        self.clock.at(self.driver.now())
     }
 
     /// A function that ends the loop's wait, from any thread and at any time, also after the loop

@@ -7,6 +7,7 @@ use crate::backend::{TickEnd, TickWait};
 use crate::error::TickError;
 use crate::event::{Event, EventKind, MORE};
 use crate::event_loop::Loop;
+use crate::event_loop::clock::Clock;
 use crate::event_loop::create::this_thread;
 use crate::tables::list::List;
 use crate::tables::slots::State;
@@ -27,6 +28,8 @@ enum Plan {
     Ready,
     TimerDue,
     Sleep(TickWait),
+    /// The clock stands still, and may jump so far.
+    Jump(u64),
 }
 
 /// The part of the room that is the timers' when some are due: none of one event.
@@ -78,7 +81,7 @@ impl Loop {
 
     /// Whether the one place there is belongs to a timer that is due.
     fn is_timers_turn(&mut self, events: &[Event]) -> bool {
-        events.len() == 1 && !self.timers_turn && self.is_timer_due(self.driver.now())
+        events.len() == 1 && !self.timers_turn && self.is_timer_due(self.now())
     }
 
     fn is_timer_due(&mut self, now_ns: u64) -> bool {
@@ -96,6 +99,10 @@ impl Loop {
                 self.counts.waits.zero_timer += 1;
                 return self.wait(TickWait::Zero).map(|_| ());
             }
+            Plan::Jump(until_ns) => match self.jump(until_ns)? {
+                Some(longest) => longest,
+                None => return Ok(()),
+            },
             Plan::Sleep(longest) if self.options.spin_budget.is_zero() => longest,
             Plan::Sleep(longest) => match self.spin(longest)? {
                 Some(left) => left,
@@ -108,7 +115,7 @@ impl Loop {
         Ok(())
     }
 
-    fn wait(&mut self, wait: TickWait) -> Result<TickEnd, TickError> {
+    pub(super) fn wait(&mut self, wait: TickWait) -> Result<TickEnd, TickError> {
         assert!(wait != TickWait::AtMost(0), "a zero wait needs one of its three reasons");
         self.driver.tick(wait).map_err(TickError::Backend)
     }
@@ -125,6 +132,13 @@ impl Loop {
         if most_ns == 0 {
             return Plan::Ready;
         }
+        if let Clock::Stands { now_ns } = self.clock {
+            let next = self.timers.next_deadline_ns(&mut self.slots, now_ns).unwrap_or(u64::MAX);
+            if next <= now_ns {
+                return Plan::TimerDue;
+            }
+            return Plan::Jump(next.min(now_ns.saturating_add(most_ns)));
+        }
         if self.timers.is_empty() && self.closing_check_ns == u64::MAX {
             let forever = most_ns == u64::MAX;
             return Plan::Sleep(if forever {
@@ -133,16 +147,17 @@ impl Loop {
                 TickWait::AtMost(most_ns)
             });
         }
-        let now = self.driver.now();
+        let backend_now = self.driver.now();
+        let now = self.clock.at(backend_now);
         let timer = self.timers.next_deadline_ns(&mut self.slots, now).unwrap_or(u64::MAX);
-        let next = timer.min(self.closing_check_ns);
-        if next <= now {
+        if timer <= now || self.closing_check_ns <= backend_now {
             return Plan::TimerDue;
         }
         // What is due meanwhile fires together. Awake, the loop fires each when it sees it due.
         let slack_ns = u64::try_from(self.options.timer_slack.as_nanos()).unwrap_or(u64::MAX);
-        let until = timer.saturating_add(slack_ns).min(self.closing_check_ns);
-        Plan::Sleep(TickWait::AtMost(most_ns.min(until - now)))
+        let left = timer.saturating_add(slack_ns) - now;
+        let left = left.min(self.closing_check_ns - backend_now);
+        Plan::Sleep(TickWait::AtMost(most_ns.min(left)))
     }
 
     /// Polls for the spin budget. Answers what is then left to wait, which is over at once if there
@@ -206,7 +221,8 @@ impl Loop {
     /// Completions, streams that are closing, timers, each with room of its own.
     fn collect(&mut self, events: &mut [Event], mut count: usize) -> usize {
         let watched = !self.timers.is_empty() || self.closing_check_ns < u64::MAX;
-        let now = if watched { self.driver.now() } else { 0 };
+        let backend_now = if watched { self.driver.now() } else { 0 };
+        let now = self.clock.at(backend_now);
         let due = watched && self.is_timer_due(now);
         let kept = if due { share_of_timers(events) } else { 0 };
         let mut room = events.len() - kept;
@@ -222,7 +238,7 @@ impl Loop {
             }
         }
         if watched {
-            self.check_closing(now);
+            self.check_closing(backend_now);
             count = self.fire(events, count, now);
         }
         self.take_all_done(events, count)

@@ -97,6 +97,12 @@ impl Builder {
         self
     }
 
+    /// Whether the clock stands still from the start, as after [`pause`](crate::time::pause); for tests.
+    pub fn start_paused(mut self, start_paused: bool) -> Builder {
+        self.options.start_paused = start_paused;
+        self
+    }
+
     /// How long a shutdown waits for operations to end and written bytes to leave.
     pub fn drain(mut self, drain: Duration) -> Builder {
         self.options.drain = drain;

@@ -7,6 +7,7 @@
 mod error;
 mod instant;
 mod interval;
+mod pause;
 mod sleep;
 mod timeout;
 
@@ -16,5 +17,6 @@ pub use self::error::{Elapsed, TimersFull};
 pub use self::instant::Instant;
 pub use self::interval::{Interval, MissedTickBehavior};
 pub use self::interval::{interval, interval_at, try_interval, try_interval_at};
+pub use self::pause::{advance, pause, resume};
 pub use self::sleep::{Sleep, sleep, sleep_until, try_sleep, try_sleep_until};
 pub use self::timeout::{Timeout, timeout, timeout_at, try_timeout, try_timeout_at};
