@@ -31,7 +31,8 @@ pub struct Waits {
     pub zero_ready: u64,
     /// Zero, inside the spin budget.
     pub zero_spin: u64,
-    /// Zero, because a timer was due.
+    /// Zero, because a timer was due, or would be at once since the clock [stands
+    /// still](crate::Loop::pause_clock).
     pub zero_timer: u64,
 }
 
