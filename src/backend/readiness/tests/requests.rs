@@ -86,6 +86,27 @@ fn a_poll_is_not_answered_by_what_is_known_but_by_how_things_are() {
     assert_eq!(one(bench.tick(&[found])).token, token(2));
 }
 
+/// What one poll was told is not what another is: the bytes may be gone.
+#[test]
+fn a_poll_is_not_answered_by_what_the_poll_before_it_was_told() {
+    let (near, mut far) = pair();
+    let fd = near.as_raw_fd();
+    let mut bench = Bench::new();
+    bench.queue(1, &poll(fd, Interest::Readable));
+    far.write_all(b"x").unwrap();
+    wait_unread(fd, 1);
+    let found = bench.tell(bench.key(fd), READ);
+    assert_eq!(one(bench.tick(&[found])).token, token(1));
+    let (Request::Receive { pointer, .. }, _memory) = receive(fd, 1) else { unreachable!() };
+    let now = Request::Receive { fd, pointer, length: 1, now: true };
+    assert_eq!(bench.submit(3, &now), Submission::Done(1));
+    bench.queue(2, &poll(fd, Interest::Readable));
+    assert!(bench.tick(&[]).is_empty(), "nothing is there any more");
+    far.write_all(b"y").unwrap();
+    wait_unread(fd, 1);
+    assert_eq!(one(bench.tick(&[found])).token, token(2));
+}
+
 /// What was told while nobody waited is used up by receives and sends at once, and by those that wait in
 /// front of the poll.
 #[test]
