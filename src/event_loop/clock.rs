@@ -33,8 +33,8 @@ impl Clock {
     }
 }
 
-/// Says that the clock is already in the state it is to be brought into.
-fn already(words: &'static str) -> io::Error {
+/// Says that the clock is in the wrong state for what is asked of it.
+fn refused(words: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, words)
 }
 
@@ -51,7 +51,7 @@ impl Loop {
                 self.clock = Clock::Stands { now_ns: self.now() };
                 Ok(())
             }
-            Clock::Stands { .. } => Err(already("the clock is paused already")),
+            Clock::Stands { .. } => Err(refused("the clock is paused already")),
         }
     }
 
@@ -61,7 +61,7 @@ impl Loop {
     /// When it runs.
     pub fn resume_clock(&mut self) -> io::Result<()> {
         match self.clock {
-            Clock::Runs { .. } => Err(already("the clock is not paused")),
+            Clock::Runs { .. } => Err(refused("the clock is not paused")),
             Clock::Stands { now_ns } => {
                 self.clock = Clock::Runs { ahead_ns: now_ns.wrapping_sub(self.driver.now()) };
                 Ok(())
@@ -75,7 +75,7 @@ impl Loop {
     /// When it runs.
     pub fn advance_clock(&mut self, by_ns: u64) -> io::Result<()> {
         match &mut self.clock {
-            Clock::Runs { .. } => Err(already("the clock is not paused")),
+            Clock::Runs { .. } => Err(refused("the clock is not paused")),
             Clock::Stands { now_ns } => {
                 *now_ns = now_ns.saturating_add(by_ns).min(u64::MAX - 1);
                 Ok(())
@@ -103,8 +103,8 @@ impl Loop {
         Ok(Some(TickWait::AtMost(left.max(1))))
     }
 
-    /// Whether an operation is under way that ends by itself: a peer's part in it is none, or is nothing
-    /// a program would sleep for.
+    /// Whether an operation is under way that the kernel brings to an end: it takes real time, which the
+    /// clock is not to pass by.
     fn waits_for_more_than_peers(&self) -> bool {
         (0..self.slots.touched()).any(|index| {
             let slot = self.slots.get(index);

@@ -290,12 +290,9 @@ impl Wait {
         let Some(shared) = find(self.loop_id) else { return false };
         let mut core = shared.core.borrow_mut();
         let core = &mut *core;
-        match core.waits.row(self.key).map(|row| &row.state) {
-            Some(&State::Pending { handle: Some(handle), .. }) => {
-                core.event_loop.reset_timer(handle, deadline_ns)
-            }
-            Some(_) | None => false,
-        }
+        let Some(row) = core.waits.row(self.key) else { return false };
+        let State::Pending { handle: Some(handle), .. } = row.state else { return false };
+        core.event_loop.reset_timer(handle, deadline_ns)
     }
 
     /// Whoever waits, to be woken by other means.

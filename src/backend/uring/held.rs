@@ -23,12 +23,8 @@ pub(super) struct Receive {
 
 impl Receive {
     fn of(token: Token, request: &Request) -> Option<Receive> {
-        match *request {
-            Request::Receive { fd, pointer, length, now: false } => {
-                Some(Receive { token, fd, pointer, length })
-            }
-            _ => None,
-        }
+        let Request::Receive { fd, pointer, length, now: false } = *request else { return None };
+        Some(Receive { token, fd, pointer, length })
     }
 
     pub(super) fn request(&self) -> Request {
